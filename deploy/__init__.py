@@ -1,0 +1,1 @@
+"""Pure: deployment: the composition root of a whole machine, and the command line."""

@@ -1,0 +1,1 @@
+"""Pure: one file a group of commands."""

@@ -1,0 +1,1 @@
+"""Pure: real dependencies as embedded programs."""

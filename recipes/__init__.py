@@ -1,0 +1,1 @@
+"""Pure: methods of learning, one folder each."""

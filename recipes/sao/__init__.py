@@ -1,0 +1,1 @@
+"""Pure: SAO, single-rollout asynchronous optimisation (arXiv 2607.07508)."""

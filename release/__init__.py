@@ -1,0 +1,1 @@
+"""Pure: the release service: candidates in, a verified append-only chain out."""

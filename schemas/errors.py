@@ -1,0 +1,37 @@
+"""Pure: three kinds of error, by who can act: the sender, the operator or time, or nobody since it is done.
+
+Anything else that is raised is a bug of ours.
+"""
+
+
+class ReefError(Exception):
+    """An expected failure: `reason` is one word for machines, the message says expected, got, and what to do."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        """Keep the message for people and the reason for machines."""
+        super().__init__(message)
+        self.reason = reason
+
+
+class RejectedError(ReefError):
+    """This input is refused; the same input again is refused again."""
+
+    def __init__(self, message: str, *, reason: str = "rejected") -> None:
+        """Refuse an input."""
+        super().__init__(message, reason=reason)
+
+
+class UnavailableError(ReefError):
+    """A dependency is down or too slow; the same input may succeed later."""
+
+    def __init__(self, message: str, *, reason: str = "unavailable") -> None:
+        """Ask for a retry."""
+        super().__init__(message, reason=reason)
+
+
+class ConflictError(ReefError):
+    """What was asked is already done, or was overtaken."""
+
+    def __init__(self, message: str, *, reason: str = "conflict") -> None:
+        """Say that somebody was first."""
+        super().__init__(message, reason=reason)

@@ -1,0 +1,169 @@
+"""Pure: names: receipts that prove where they came from, routes that choose partitions, derived ids.
+
+Not a source of time or randomness: both are arguments. Every digest is over *framed* parts, each being
+its UTF-8 bytes behind their length as four big-endian bytes, so that no two lists of parts share a digest.
+docs/kafka.md shows the same bytes for writers in other languages.
+
+Next: schemas/codec.py
+"""
+
+import base64
+import binascii
+import hmac
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NewType
+from uuid import UUID, uuid5
+
+from schemas.errors import RejectedError
+
+ScenarioName = NewType("ScenarioName", str)
+"""A learning problem; `[a-z0-9][a-z0-9-]{1,54}[a-z0-9]`."""
+Session = NewType("Session", str)
+"""A client's name for one piece of work over several calls."""
+Receipt = NewType("Receipt", str)
+"""A call's name: `rec_` and 45 characters of Crockford's base32."""
+Route = NewType("Route", str)
+"""16 hex digits: the key that puts calls and their feedback into one partition."""
+ReportId = NewType("ReportId", str)
+"""A report's idempotency key within its scenario."""
+ExperienceId = NewType("ExperienceId", str)
+"""A uuid5 in canonical text."""
+BatchId = NewType("BatchId", str)
+"""A uuid5 in canonical text."""
+CandidateId = NewType("CandidateId", str)
+"""A uuid5 in canonical text."""
+SwapId = NewType("SwapId", str)
+"""A uuid5 in canonical text."""
+CommandId = NewType("CommandId", str)
+"""An operator's idempotency key."""
+ReleaseId = NewType("ReleaseId", str)
+"""A lakeFS commit id on `main`."""
+GatewayId = NewType("GatewayId", str)
+"""Names one gateway of a deployment."""
+Sha256 = NewType("Sha256", str)
+"""Lower-case hex."""
+
+RECEIPT_PREFIX = "rec_"
+RECEIPT_KEY_BYTES_MIN = 16
+
+_TIME_BYTES, _ROUTE_BYTES, _NONCE_BYTES, _PROOF_BYTES = 6, 8, 6, 8
+_SIGNED_BYTES = _TIME_BYTES + _ROUTE_BYTES + _NONCE_BYTES
+_BODY_CHARS = 45
+_RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TO_CROCKFORD = bytes.maketrans(_RFC4648, _CROCKFORD)
+_FROM_CROCKFORD = bytes.maketrans(_CROCKFORD, _RFC4648)
+_BODY = re.compile(rb"[0-9A-HJKMNP-TV-Z]{45}")
+_SCENARIO = re.compile(r"[a-z0-9][a-z0-9-]{1,54}[a-z0-9]")
+_NAMESPACE = UUID("6f1c1d0e-7a52-5d0b-9a55-0c1a4a3f5b21")
+
+
+def scenario_name(text: str) -> ScenarioName:
+    """Read a scenario's name, compared in lower case. Raises RejectedError."""
+    name = text.lower()
+    if not _SCENARIO.fullmatch(name):
+        raise RejectedError(
+            f"expected a scenario name of 3 to 56 letters a-z, digits and inner hyphens, got {text[:80]!r}: "
+            "rename it",
+            reason="bad_scenario_name",
+        )
+    return ScenarioName(name)
+
+
+def framed(*parts: str) -> bytes:
+    """Join parts so that no two lists of parts give the same bytes."""
+    encoded = [part.encode() for part in parts]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+
+
+def route_of_session(scenario: ScenarioName, session: Session) -> Route:
+    """Route the calls of a tagged session."""
+    return _route(scenario, session)
+
+
+def route_of_conversation(scenario: ScenarioName, first_system: str, first_user: str) -> Route:
+    """Route an untagged call, so that the turns of one conversation share a route."""
+    return _route(scenario, first_system, first_user)
+
+
+def route_of_import(scenario: ScenarioName, imported_id: str) -> Route:
+    """Route an imported call by the client's own id."""
+    return _route(scenario, imported_id)
+
+
+def _route(*parts: str) -> Route:
+    return Route(sha256(framed(*parts)).digest()[:_ROUTE_BYTES].hex())
+
+
+def mint_receipt(scenario: ScenarioName, route: Route, *, time_ms: int, nonce: bytes, key: bytes) -> Receipt:
+    """Name a call before it is made.
+
+    `time_ms` is milliseconds UTC, `nonce` 6 random bytes, `key` the newest key. Receipts sort by time.
+    """
+    assert len(nonce) == _NONCE_BYTES, len(nonce)
+    signed = time_ms.to_bytes(_TIME_BYTES, "big") + bytes.fromhex(route) + nonce
+    body = base64.b32encode(signed + _proof(scenario, signed, key)).translate(_TO_CROCKFORD)[:_BODY_CHARS]
+    return Receipt(RECEIPT_PREFIX + body.decode("ascii"))
+
+
+def verify_receipt(text: str, scenario: ScenarioName, keys: Sequence[bytes]) -> Receipt:
+    """Accept a receipt issued for this scenario under any of the keys.
+
+    Raises RejectedError, which never says whether the receipt is forged or of another scenario.
+    """
+    raw = _receipt_bytes(text)
+    signed, proof = raw[:_SIGNED_BYTES], raw[_SIGNED_BYTES:]
+    if not any([hmac.compare_digest(proof, _proof(scenario, signed, key)) for key in keys]):
+        raise _unknown_receipt()
+    return Receipt(text)
+
+
+def is_receipt(text: str) -> bool:
+    """Whether the text has a receipt's form; nothing is proved by it."""
+    try:
+        _receipt_bytes(text)
+    except RejectedError:
+        return False
+    return True
+
+
+def route_of(receipt: Receipt) -> Route:
+    """Read the route: feedback finds its partition from the receipt alone. Raises RejectedError."""
+    return Route(_receipt_bytes(receipt)[_TIME_BYTES : _TIME_BYTES + _ROUTE_BYTES].hex())
+
+
+def time_ms_of(receipt: Receipt) -> int:
+    """Read when the receipt was made, in milliseconds UTC. Raises RejectedError."""
+    return int.from_bytes(_receipt_bytes(receipt)[:_TIME_BYTES], "big")
+
+
+def _proof(scenario: ScenarioName, signed: bytes, key: bytes) -> bytes:
+    return hmac.digest(key, framed(scenario) + signed, "sha256")[:_PROOF_BYTES]
+
+
+def _receipt_bytes(text: str) -> bytes:
+    body = text[len(RECEIPT_PREFIX) :].encode("utf-8", "replace")
+    if not text.startswith(RECEIPT_PREFIX) or not _BODY.fullmatch(body):
+        raise _unknown_receipt()
+    try:
+        raw = base64.b32decode(body.translate(_FROM_CROCKFORD) + b"===")
+    except binascii.Error as error:
+        raise _unknown_receipt() from error
+    if base64.b32encode(raw).translate(_TO_CROCKFORD)[:_BODY_CHARS] != body:
+        raise _unknown_receipt()  # a spare bit was set: only one spelling of a receipt counts
+    return raw
+
+
+def _unknown_receipt() -> RejectedError:
+    return RejectedError(
+        "expected a receipt issued for this scenario (rec_ and 45 characters), got another text: "
+        "quote x-reef-agent-record-id of the answer",
+        reason="unknown_receipt",
+    )
+
+
+def derived_id(kind: str, *causes: str) -> str:
+    """Derive an id from its causes (RFC 9562, version 5): a replay states the same fact, not a second one."""
+    return str(uuid5(_NAMESPACE, framed(kind, *causes).hex()))

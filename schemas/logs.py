@@ -1,0 +1,40 @@
+"""Shell: structured logs: one canonical line a unit of work, ids and sizes only, never what people wrote.
+
+Not a tracing system: ids are bound as context variables at the door, and everything below inherits them.
+"""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+LogFormat = Literal["console", "json"]
+"""`console` for people, `json` for collectors."""
+
+
+def configure_logs(*, service: str, log_format: LogFormat, level: str = "info") -> None:
+    """Send structlog and the standard library's loggers to standard error in one form."""
+    renderer = _renderer(log_format)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def _renderer(log_format: LogFormat) -> structlog.typing.Processor:
+    if log_format == "json":
+        return structlog.processors.JSONRenderer(sort_keys=True)
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -1,0 +1,1 @@
+"""Pure: trainers: batches in, candidates out, each batch exactly once."""
