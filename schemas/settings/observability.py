@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.logs import LogFormat
 from schemas.settings.section import Port, Section
 
 
@@ -14,5 +13,7 @@ class ObservabilitySettings(Section):
     metrics_port: Port = Field(
         9_464, description="first port of /metrics; release, trainer and stream workers take it and the next"
     )
-    log_format: LogFormat = Field("console", description="console for people, json for collectors")
+    log_format: Literal["console", "json"] = Field(
+        "console", description="console for people, json for collectors"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level written")

@@ -1,15 +1,12 @@
 """Pure: what all sections of the configuration share: frozen, and exact about keys and values.
 
 Not the sections themselves: each stands in the file of its name.
-
-Next: schemas/settings/tree.py
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +20,8 @@ from pydantic import (
 
 EMBEDDED = "embedded"
 """The word for a dependency that runs beside us instead of at an address."""
+
+_HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[^\s?#]*)?")
 
 
 class Section(BaseModel):
@@ -68,8 +67,7 @@ def accepts_boolean(annotation: Any) -> bool:
 
 
 def _http_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _HTTP_URL.fullmatch(text):
         raise ValueError("expected a URL such as http://127.0.0.1:8000")
     return text.rstrip("/")
 

@@ -1,10 +1,12 @@
 """Pure: the sections `lakefs` and `blobs`: where releases and large fields are kept."""
 
-from urllib.parse import urlsplit
+import re
 
 from pydantic import Field, field_validator
 
 from schemas.settings.section import EMBEDDED, EmbeddedOrUrl, Port, Section
+
+_BLOBS_URL = re.compile(r"file:///[^?#]+|s3://[a-z0-9][a-z0-9.-]*(/[^?#]*)?")
 
 
 class LakefsSettings(Section):
@@ -37,10 +39,6 @@ class BlobsSettings(Section):
     @field_validator("url")
     @classmethod
     def _file_or_s3(cls, text: str | None) -> str | None:
-        if text is None:
-            return None
-        parts = urlsplit(text)
-        is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
-        if not is_file and not (parts.scheme == "s3" and parts.netloc):
+        if text is not None and not _BLOBS_URL.fullmatch(text):
             raise ValueError("expected file:///folder or s3://bucket/prefix")
-        return text.rstrip("/")
+        return text and text.rstrip("/")
