@@ -1,0 +1,276 @@
+"""Pure: events to bytes and back: Avro single-object encoding, by the newest schema of each event type.
+
+`C3 01`, 8 bytes of fingerprint, then the body. Whoever reads bytes of an unknown fingerprint looks its schema
+up in `reef.schemas.v1` and asks for `decoder_for(schema)`. Not a store, and not a broker: blobs are written and
+fetched by the caller.
+
+Next: schemas/topics.py
+"""
+
+import io
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from schemas.claims import (
+    CLAIM_CHECK_THRESHOLD_BYTES,
+    NO_BLOBS,
+    Blob,
+    BlobRef,
+    BlobsNeededError,
+    largest_first,
+)
+from schemas.contract import Fingerprint, newest_versions, parsed, schema_versions
+from schemas.decoders import Decoder, decoder_of
+from schemas.encoders import Encoder, encoder_of
+from schemas.errors import RejectedError, UnavailableError
+from schemas.events import EVENT_TYPES, Event
+from schemas.forms import Form, Large, Many, Record, record_form
+from schemas.ids import Sha256
+from schemas.varint import ref_bytes
+
+__all__ = [
+    "SCHEMAS",
+    "Blob",
+    "BlobRef",
+    "BlobsNeededError",
+    "UnknownEventTypeError",
+    "decode",
+    "decoder_for",
+    "encode",
+    "encode_claim_checked",
+    "fingerprint",
+    "fingerprint_in",
+]
+
+MARKER = b"\xc3\x01"
+HEADER_BYTES = 10
+NOTHING_MOVED: Mapping[bytes, BlobRef] = {}
+
+Decode = Callable[[bytes, Mapping[Sha256, bytes]], Event]
+"""Reads whole records of one fingerprint, header included."""
+
+
+class UnknownEventTypeError(UnavailableError):
+    """The schema is known, but this program is older than the event type."""
+
+    def __init__(self, event: str) -> None:
+        """Name the event type."""
+        super().__init__(
+            f"expected an event type that this program knows, got {event}: upgrade streams first",
+            reason="unknown_event_type",
+        )
+        self.event = event
+
+
+class _Schemas(Mapping[Fingerprint, str]):
+    """Every released schema by its fingerprint, read when first asked for."""
+
+    def __getitem__(self, key: Fingerprint) -> str:
+        return _by_fingerprint()[key]
+
+    def __iter__(self) -> Iterator[Fingerprint]:
+        return iter(_by_fingerprint())
+
+    def __len__(self) -> int:
+        return len(_by_fingerprint())
+
+
+SCHEMAS: Mapping[Fingerprint, str] = _Schemas()
+"""Fingerprint to schema JSON, all versions: what a writer publishes into `reef.schemas.v1`."""
+
+
+def encode(event: Event) -> bytes:
+    """Write an event. Raises RejectedError on values that the contract does not allow, such as NaN."""
+    return _encode(event, NOTHING_MOVED)
+
+
+def decode(
+    data: bytes,
+    blobs: Mapping[Sha256, bytes] = NO_BLOBS,
+    *,
+    foreign: Mapping[Fingerprint, Decode] | None = None,
+) -> Event:
+    """Read an event; `foreign` are the decoders of schemas that are not in this package.
+
+    Raises RejectedError (`truncated`, `trailing`, `unknown_fingerprint`, `bad_value`) and BlobsNeededError.
+    """
+    header = data[:HEADER_BYTES]
+    if foreign and header[2:] in foreign and header.startswith(MARKER):
+        return foreign[header[2:]](data, blobs)
+    return _decode_body(_decoder_by_header(header), data, HEADER_BYTES, blobs)
+
+
+def encode_claim_checked(
+    event: Event,
+    threshold_bytes: int = CLAIM_CHECK_THRESHOLD_BYTES,
+    *,
+    uri_of: Callable[[Sha256], str],
+) -> tuple[bytes, tuple[Blob, ...]]:
+    """Write an event; above the threshold its large fields move into blobs, which are to be written first."""
+    data = encode(event)
+    if len(data) <= threshold_bytes:
+        return data, ()
+    values = tuple(_large_values(_form_of(type(event)), event))
+    refs = {value: _ref_to(value, uri_of) for value in values}
+    name_bytes = max((len(ref_bytes(ref)) for ref in refs.values()), default=0)
+    moved = {value: refs[value] for value in largest_first(values, len(data) - threshold_bytes, name_bytes)}
+    return _encode(event, moved), tuple(Blob(ref=ref, data=value) for value, ref in moved.items())
+
+
+def fingerprint(event_type: type[Event]) -> Fingerprint:
+    """Give the fingerprint under which this event type is written."""
+    return newest_versions()[event_type.__name__].fingerprint
+
+
+def fingerprint_in(data: bytes) -> Fingerprint:
+    """Read the fingerprint of a record. Raises RejectedError if it is not single-object encoded."""
+    if len(data) < HEADER_BYTES:
+        raise RejectedError(
+            f"expected {HEADER_BYTES} bytes or more, got {len(data)}: send the record whole",
+            reason="truncated",
+        )
+    if not data.startswith(MARKER):
+        raise RejectedError(
+            f"expected Avro single-object encoding (C3 01), got {data[:2].hex(' ').upper()}: write the header",
+            reason="not_single_object",
+        )
+    return data[2:HEADER_BYTES]
+
+
+def decoder_for(schema_json: str) -> Decode:
+    """Make a decoder for records written with another version's schema, older or newer than ours.
+
+    They are resolved to our newest schema by Avro's rules. Raises UnknownEventTypeError if there is none, and
+    RejectedError if the schemas cannot be resolved.
+    """
+    writer = parsed(schema_json)
+    event_type = _TYPES.get(writer["name"].rpartition(".")[2])
+    if event_type is None:
+        raise UnknownEventTypeError(str(writer["name"]))
+    written, own = parse_schema(writer), parse_schema(parsed(newest_versions()[event_type.__name__].json))
+
+    def decode_foreign(data: bytes, blobs: Mapping[Sha256, bytes] = NO_BLOBS) -> Event:
+        body = _resolved(data[HEADER_BYTES:], written, own)
+        return _decode_body(_decoder(event_type), body, 0, blobs)
+
+    return decode_foreign
+
+
+_TYPES: Mapping[str, type[Event]] = {event_type.__name__: event_type for event_type in EVENT_TYPES}
+
+
+@cache
+def _by_fingerprint() -> Mapping[Fingerprint, str]:
+    return {version.fingerprint: version.json for version in schema_versions()}
+
+
+@cache
+def _form_of(event_type: type[Any]) -> Record:
+    return record_form(parsed(newest_versions()[event_type.__name__].json), event_type)
+
+
+@cache
+def _encoder(event_type: type[Any]) -> tuple[bytes, Encoder]:
+    return MARKER + fingerprint(event_type), encoder_of(_form_of(event_type))
+
+
+@cache
+def _decoder(event_type: type[Any]) -> Decoder:
+    return decoder_of(_form_of(event_type))
+
+
+@cache
+def _decoder_by_header(header: bytes) -> Decoder:
+    written = fingerprint_in(header)
+    for event_type in EVENT_TYPES:
+        if fingerprint(event_type) == written:
+            return _decoder(event_type)
+    if written in SCHEMAS:
+        return _older(SCHEMAS[written])
+    raise RejectedError(
+        f"expected the fingerprint of a known schema, got {written.hex()}: publish it in reef.schemas.v1",
+        reason="unknown_fingerprint",
+    )
+
+
+def _older(schema_json: str) -> Decoder:
+    decode_older = decoder_for(schema_json)
+
+    def decoder(
+        data: bytes, _at: int, end: int, blobs: Mapping[Sha256, bytes], _missing: list[BlobRef]
+    ) -> tuple[Event, int]:
+        return decode_older(data, blobs), end
+
+    return decoder
+
+
+def _encode(event: Event, moved: Mapping[bytes, BlobRef]) -> bytes:
+    header, encoder = _encoder(type(event))
+    try:
+        return header + encoder(event, moved)
+    except UnicodeEncodeError as error:
+        raise RejectedError(
+            f"expected Unicode text, got a lone surrogate at {error.start}: correct the writer",
+            reason="bad_value",
+        ) from error
+
+
+def _decode_body(decoder: Decoder, data: bytes, at: int, blobs: Mapping[Sha256, bytes]) -> Event:
+    missing: list[BlobRef] = []
+    try:
+        event, end = decoder(data, at, len(data), blobs, missing)
+    except (IndexError, struct.error) as error:
+        raise RejectedError(
+            "expected more bytes, got the end: send the record whole", reason="truncated"
+        ) from error
+    except (KeyError, UnicodeDecodeError) as error:
+        raise RejectedError(
+            "expected UTF-8 text and symbols of the schema, got other bytes: correct the writer",
+            reason="bad_value",
+        ) from error
+    if end != len(data):
+        raise RejectedError(
+            f"expected the end after {end} bytes, got {len(data) - end} more: send one record at a time",
+            reason="trailing",
+        )
+    if missing:
+        raise BlobsNeededError(tuple(missing))
+    return event  # type: ignore[no-any-return]
+
+
+def _resolved(body: bytes, written: Any, own: Any) -> bytes:
+    """Rewrite a body of another schema as a body of ours."""
+    source, target = io.BytesIO(body), io.BytesIO()
+    try:
+        value = schemaless_reader(source, written, own, return_record_name=True)
+        schemaless_writer(target, own, value)
+    except (ValueError, TypeError, KeyError, IndexError, EOFError) as error:
+        raise RejectedError(
+            f"expected a record that resolves to our schema, got: {error}: compare the schemas",
+            reason="bad_value",
+        ) from error
+    if source.read(1):
+        raise RejectedError("expected the end, got more bytes: send one record at a time", reason="trailing")
+    return target.getvalue()
+
+
+def _ref_to(value: bytes, uri_of: Callable[[Sha256], str]) -> BlobRef:
+    digest = Sha256(sha256(value).hexdigest())
+    return BlobRef(uri=uri_of(digest), sha256=digest, size=len(value))
+
+
+def _large_values(form: Form, value: Any) -> Iterator[bytes]:
+    match form:
+        case Large() if value is not None:
+            yield value
+        case Many():
+            for item in value:
+                yield from _large_values(form.item, item)
+        case Record():
+            for name, field in form.fields:
+                yield from _large_values(field, getattr(value, name))
