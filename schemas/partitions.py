@@ -2,6 +2,8 @@
 
 Not a load balancer: a record without a key has no place here. Writers in other languages must agree with
 this file; docs/kafka.md says how.
+
+Next: schemas/bus/__init__.py
 """
 
 _SEED = 0x9747B28C

@@ -1,6 +1,8 @@
 """Pure: every topic, where services meet: what lives in it, by which key, for how long.
 
 Not the creation of topics: that is schemas/topic_admin.py.
+
+Next: schemas/partitions.py
 """
 
 from collections.abc import Mapping

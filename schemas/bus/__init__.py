@@ -1,0 +1,31 @@
+"""Shell: the log: publishers, readers, and what turns records into events. The only door to Kafka.
+
+aiokafka is used here and nowhere else but in streams, where Faust brings its own.
+
+Next: gateway/app.py
+"""
+
+from schemas.bus.access import BusLimits, KafkaAccess
+from schemas.bus.production import Delivery
+from schemas.bus.publisher import Publisher
+from schemas.bus.reader import Reader
+from schemas.bus.resolver import Resolver
+from schemas.bus.schema_log import SchemaLog
+from schemas.bus.transactional import TransactionalPublisher
+from schemas.records import Outgoing, Place, Placed, Record, rejection
+
+__all__ = [
+    "BusLimits",
+    "Delivery",
+    "KafkaAccess",
+    "Outgoing",
+    "Place",
+    "Placed",
+    "Publisher",
+    "Reader",
+    "Record",
+    "Resolver",
+    "SchemaLog",
+    "TransactionalPublisher",
+    "rejection",
+]

@@ -1,0 +1,214 @@
+"""Shell: committed records in offset order, from named offsets: no group, no commit, no guess where to begin.
+
+Whoever reads keeps the offset himself, beside what he made of it (in a transaction, a checkpoint, a table).
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.structs import TopicPartition
+
+from schemas.bus.access import BusLimits, KafkaAccess, client_options
+from schemas.bus.failures import calling, until_open
+from schemas.errors import ConflictError, UnavailableError
+from schemas.events import Header
+from schemas.records import Place, Record
+
+_CLOSE_DEADLINE_S = 10.0
+_POLL_S = 0.05
+_IDLE_POLL_S = 1.0
+_EMPTY_ANSWERS = 2
+
+
+class Reader:
+    """A consumer that reads committed records only; used inside `async with`.
+
+    Either it follows partitions (`follow`, then `async for` or `poll`), or it reads ranges, one at a time.
+    """
+
+    def __init__(self, access: KafkaAccess, *, limits: BusLimits | None = None) -> None:
+        self._access, self._limits = access, limits or BusLimits()
+        self._client: AIOKafkaConsumer | None = None
+        self._turn = 0
+
+    async def __aenter__(self) -> Self:
+        await until_open(self._open_once, "open a reader", self._limits.open_deadline_s)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            async with calling("close a reader", _CLOSE_DEADLINE_S):
+                await client.stop()
+
+    async def _open_once(self) -> None:
+        client = AIOKafkaConsumer(**self._options())
+        try:
+            await client.start()
+            self._client = client
+        finally:
+            if self._client is None:
+                await client.stop()
+
+    def _options(self) -> dict[str, Any]:
+        return client_options(self._access, self._limits) | {
+            "group_id": None,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            "isolation_level": "read_committed",
+            "fetch_max_wait_ms": self._limits.fetch_wait_ms,
+            "fetch_max_bytes": self._limits.fetch_bytes_max,
+            "max_partition_fetch_bytes": self._limits.partition_fetch_bytes_max,
+        }
+
+    @property
+    def _consumer(self) -> AIOKafkaConsumer:
+        assert self._client is not None, "use a reader inside `async with`"
+        return self._client
+
+    async def log_start(self, topic: str, partition: int) -> int:
+        """Give the offset of the oldest record that the log still holds."""
+        place = TopicPartition(topic, partition)
+        async with calling(f"tell where {topic}/{partition} begins", self._limits.deadline_s):
+            offsets = await self._consumer.beginning_offsets([place])
+        return int(offsets[place])
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """Give the offset behind the newest committed record; open transactions stand at or behind it."""
+        place = TopicPartition(topic, partition)
+        async with calling(f"tell where {topic}/{partition} ends", self._limits.deadline_s):
+            offsets = await self._consumer.end_offsets([place])
+        return int(offsets[place])
+
+    async def follow(self, starts: Mapping[Place, int]) -> None:
+        """Read these partitions from these offsets on, instead of any before.
+
+        Raises ConflictError `log_truncated` or `beyond_end` when the log does not hold an offset: never is a
+        record skipped in silence.
+        """
+        for place, offset in starts.items():
+            await self._check_start(place, offset)
+        self._seek(starts)
+
+    async def _check_start(self, place: Place, offset: int) -> None:
+        start, end = await self.log_start(*place), await self.end_offset(*place)
+        where = f"{place.topic}/{place.partition}"
+        if offset < start:
+            raise ConflictError(
+                f"expected to go on at offset {offset} of {where}, but its log begins at {start}: "
+                "records are gone unread; restore the topic, or decide to go on without them",
+                reason="log_truncated",
+            )
+        if offset > end:
+            raise ConflictError(
+                f"expected to go on at offset {offset} of {where}, but its log ends at {end}: is this "
+                "another cluster, or was the topic made anew?",
+                reason="beyond_end",
+            )
+
+    def _seek(self, starts: Mapping[Place, int]) -> None:
+        self._turn += 1
+        self._consumer.assign([TopicPartition(*place) for place in starts])
+        for place, offset in starts.items():
+            self._consumer.seek(TopicPartition(*place), offset)
+
+    async def poll(self, wait_s: float) -> tuple[Record, ...]:
+        """Give records of the partitions followed, in offset order in each, or none after the wait.
+
+        Raises ConflictError `log_truncated` when the log moved past us.
+        """
+        async with calling("hand out records", wait_s + self._limits.deadline_s):
+            found = await self._consumer.getmany(
+                timeout_ms=int(wait_s * 1000), max_records=self._limits.poll_records_max
+            )
+        return tuple(record_of(message) for messages in found.values() for message in messages)
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Give records of the partitions followed, for ever."""
+        while True:
+            for record in await self.poll(_IDLE_POLL_S):
+                yield record
+
+    async def read_range(self, topic: str, partition: int, first: int, last: int) -> AsyncIterator[Record]:
+        """Give the committed records from offset `first` to `last`, both included; gaps are passed over.
+
+        Raises ConflictError `log_truncated` when the log does not hold `first`, and UnavailableError when it
+        does not move on: `last` must be below the committed end.
+        """
+        place = TopicPartition(topic, partition)
+        self._seek({Place(topic, partition): first})
+        turn, progress = self._turn, _Progress(self._limits.stall_s_max)
+        while await self._consumer.position(place) <= last:
+            records = await self._next_of(place)
+            for record in records:
+                if record.offset > last:
+                    break
+                yield record
+                assert turn == self._turn, "a reader reads one range at a time"
+            if not records and await self._is_over(place, last, progress):
+                break
+        if turn == self._turn:
+            self._consumer.pause(place)  # the next range must not wait for a fetch that nobody reads
+
+    async def read_to_end(self, topic: str, partition: int, first: int) -> AsyncIterator[Record]:
+        """Give the committed records from `first` to the end as it is now."""
+        end = await self.end_offset(topic, partition)
+        if first < end:
+            async for record in self.read_range(topic, partition, first, end - 1):
+                yield record
+
+    async def _next_of(self, place: TopicPartition) -> Iterable[Record]:
+        async with calling(f"hand out records of {place.topic}/{place.partition}", self._limits.deadline_s):
+            found = await self._consumer.getmany(place, timeout_ms=int(_POLL_S * 1000))
+        return [record_of(message) for message in found.get(place, ())]
+
+    async def _is_over(self, place: TopicPartition, last: int, progress: "_Progress") -> bool:
+        """Whether an empty answer means that compaction left nothing up to `last`."""
+        answered_ms = self._consumer.last_poll_timestamp(place)
+        progress.note(await self._consumer.position(place), answered_ms)
+        end = self._consumer.last_stable_offset(place)
+        if end is not None and end > last:
+            return len(progress.answers_ms) >= _EMPTY_ANSWERS
+        progress.check(f"{place.topic}/{place.partition} up to offset {last}")
+        return False
+
+
+class _Progress:
+    """How often, and for how long, a position did not move."""
+
+    def __init__(self, stall_s_max: float) -> None:
+        self.answers_ms: set[int | None] = set()
+        self._stall_s_max = stall_s_max
+        self._position, self._since_s = -1, 0.0
+
+    def note(self, position: int, answered_ms: int | None) -> None:
+        if position != self._position:
+            self.answers_ms.clear()
+            self._position, self._since_s = position, monotonic()
+        self.answers_ms.add(answered_ms)
+
+    def check(self, what: str) -> None:
+        if monotonic() - self._since_s > self._stall_s_max:
+            raise UnavailableError(
+                f"expected Kafka to hand out {what}, got nothing beyond {self._position} for "
+                f"{self._stall_s_max:g} s: check that it runs, and that no transaction stays open",
+                reason="stalled",
+            )
+
+
+def record_of(message: ConsumerRecord) -> Record:
+    """Take a record over from aiokafka."""
+    return Record(
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        key=message.key,
+        value=message.value,
+        headers=tuple([Header(name=name, value=value) for name, value in message.headers]),
+        timestamp_us=message.timestamp * 1000,
+    )
