@@ -25,7 +25,7 @@ from schemas.claims import (
     largest_first,
 )
 from schemas.contract import Fingerprint, newest_versions, parsed, schema_versions
-from schemas.decoders import Decoder, decoder_of
+from schemas.decoders import REFUSALS, Decoder, decoder_of
 from schemas.encoders import Encoder, encoder_of
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import EVENT_TYPES, Event
@@ -224,15 +224,8 @@ def _decode_body(decoder: Decoder, data: bytes, at: int, blobs: Mapping[Sha256, 
     missing: list[BlobRef] = []
     try:
         event, end = decoder(data, at, len(data), blobs, missing)
-    except (IndexError, struct.error) as error:
-        raise RejectedError(
-            "expected more bytes, got the end: send the record whole", reason="truncated"
-        ) from error
-    except (KeyError, UnicodeDecodeError) as error:
-        raise RejectedError(
-            "expected UTF-8 text and symbols of the schema, got other bytes: correct the writer",
-            reason="bad_value",
-        ) from error
+    except REFUSALS as error:
+        raise _refusal(error) from error
     if end != len(data):
         raise RejectedError(
             f"expected the end after {end} bytes, got {len(data) - end} more: send one record at a time",
@@ -241,6 +234,15 @@ def _decode_body(decoder: Decoder, data: bytes, at: int, blobs: Mapping[Sha256, 
     if missing:
         raise BlobsNeededError(tuple(missing))
     return event  # type: ignore[no-any-return]
+
+
+def _refusal(error: Exception) -> RejectedError:
+    if isinstance(error, IndexError | struct.error):
+        return RejectedError("expected more bytes, got the end: send the record whole", reason="truncated")
+    return RejectedError(
+        "expected UTF-8 text and symbols of the schema, got other bytes: correct the writer",
+        reason="bad_value",
+    )
 
 
 def _resolved(body: bytes, written: Any, own: Any) -> bytes:

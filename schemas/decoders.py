@@ -1,13 +1,17 @@
-"""Pure: from a form, the Python source of its decoder: straight lines that cut bytes and build a dataclass.
+"""Pure: from a form, the Python source of its decoder: straight lines that cut bytes and fill a dataclass.
 
 Whatever the bytes are, a decoder ends in an event, a RejectedError, or one of REFUSALS, in nothing else.
-Not the header (schemas/codec.py): these are bodies only.
+Not the header (schemas/codec.py): these are bodies only. In the source `d` is the data, `p` the place, `end` its
+end, `o` the record; `b`, `n`, `q` and `x…` are scratch.
 
 Next: schemas/codec.py
 """
 
+import struct
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from functools import singledispatchmethod
+from itertools import groupby
+from typing import Any
 
 from schemas import varint
 from schemas.claims import BlobRef
@@ -30,8 +34,8 @@ from schemas.ids import Sha256
 Decoder = Callable[[bytes, int, int, Mapping[Sha256, bytes], list[BlobRef]], tuple[Any, int]]
 """Takes the data, where the body starts and ends, the blobs, and a list for those that are missing."""
 
-REFUSALS = (IndexError, KeyError, UnicodeDecodeError)
-"""How generated lines meet an early end, an unknown symbol and what is no UTF-8."""
+REFUSALS = (IndexError, KeyError, UnicodeDecodeError, struct.error)
+"""How generated lines meet an early end, an unknown symbol, and what is no UTF-8."""
 
 _INDENT = "    "
 
@@ -39,143 +43,180 @@ _INDENT = "    "
 def decoder_of(record: Record) -> Decoder:
     """Make the decoder of a record. It gives the event and the place behind it."""
     source = _Source()
-    source.add_record(record)
-    return source.compiled(f"decode_{record.kind.__name__}")
+    name = source.add_record(record)
+    exec(compile("\n".join(source.functions.values()), f"<{name}>", "exec"), source.names)
+    decoder: Decoder = source.names[name]
+    return decoder
 
 
 class _Source:
+    """The functions written so far, and the names that they use."""
+
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}
         self.names: dict[str, Any] = {
+            "FLAG": {0: False, 1: True},
             "LENGTH": varint.LENGTH_OF_BYTE,
             "LONG": varint.LONG_OF_BYTE,
-            "FLAG": {0: False, 1: True},
             "bad": varint.bad,
             "claimed_at": varint.claimed_at,
-            "double_at": varint.double_at,
             "length_at": varint.length_at,
             "long_at": varint.long_at,
             "num_items_at": varint.num_items_at,
             "truncated": varint.truncated,
         }
 
-    def compiled(self, name: str) -> Decoder:
-        exec(compile("\n".join(self.functions.values()), f"<{name}>", "exec"), self.names)
-        decoder: Decoder = self.names[name]
-        return decoder
-
     def add_record(self, record: Record) -> str:
-        """Write the function of a record, once; give its name."""
-        name = f"decode_{record.kind.__name__}"
-        if name not in self.functions:
-            self.functions[name] = ""
-            self.names[record.kind.__name__] = record.kind
-            lines: list[str] = []
-            for number, (_, form) in enumerate(record.fields):
-                lines += self.lines(form, f"v{number}")
-            fields = ", ".join(f"{field}=v{number}" for number, (field, _) in enumerate(record.fields))
-            lines.append(f"return {record.kind.__name__}({fields}), p")
-            head = f"def {name}(d, p, end, blobs, missing):\n"
-            self.functions[name] = head + "".join(f"{_INDENT}{line}\n" for line in lines)
+        """Write the function of a record, once; give its name.
+
+        A frozen dataclass sets each field by a slow call. Its open twin has the same slots and none of that; once
+        filled it becomes the dataclass, at a quarter of the cost.
+        """
+        kind = record.kind.__name__
+        name = f"decode_{kind}"
+        if name in self.functions:
+            return name
+        assert not hasattr(record.kind, "__post_init__"), "a filled twin would skip it"
+        self.names[kind] = record.kind
+        self.names[f"Open{kind}"] = type(f"Open{kind}", (), {"__slots__": record.kind.__slots__})
+        lines = [f"def {name}(d, p, end, blobs, missing):", f"{_INDENT}o = Open{kind}()"]
+        for is_double, group in groupby(record.fields, lambda field: field[1] == Double()):
+            fields = [(f"o.{field}", form) for field, form in group]
+            groups = (
+                [self.doubles([target for target, _ in fields])]
+                if is_double
+                else [self.lines(form, target) for target, form in fields]
+            )
+            lines += [_INDENT + line for group_lines in groups for line in group_lines]
+        lines += [f"{_INDENT}o.__class__ = {kind}", f"{_INDENT}return o, p\n"]
+        self.functions[name] = "\n".join(lines)
         return name
 
-    def lines(self, form: Form, local: str) -> list[str]:
-        """Give the lines that read a value into a local name and move `p` behind it."""
-        match form:
-            case Text():
-                return [*_slice(), f"{local} = d[p:q].decode()", "p = q"]
-            case Octets():
-                return [*_slice(), f"{local} = d[p:q]", "p = q"]
-            case Long():
-                return _long(local)
-            case Double():
-                return [f"{local}, p = double_at(d, p)"]
-            case Flag():
-                return [f"{local} = FLAG[d[p]]", "p += 1"]
-            case Symbol():
-                table = f"of_{form.kind.__name__}"
-                self.names[table] = {2 * at: form.kind(symbol) for at, symbol in enumerate(form.symbols)}
-                return [f"{local} = {table}[d[p]]", "p += 1"]
-            case Nullable():
-                return _union([("null", [f"{local} = None"]), ("", self.lines(form.inner, local))])
-            case Record():
-                return [f"{local}, p = {self.add_record(form)}(d, p, end, blobs, missing)"]
-            case _:
-                return self.composite(form, local)
-
-    def composite(self, form: Large | Many | Table, local: str) -> list[str]:
-        """Give the lines of what has several values, or several places to be."""
-        match form:
-            case Large():
-                branches = [("plain", self.plain(form, local)), ("blob", self.claimed(form, local))]
-                return _union([("null", [f"{local} = None"]), *branches] if form.is_nullable else branches)
-            case Many():
-                item = self.lines(form.item, f"{local}i")
-                read = [*item, f"{local}.append({local}i)"]
-                return [f"{local} = []", *_blocks(read, f"{local}n"), f"{local} = tuple({local})"]
-            case Table():
-                pair = [*self.lines(Text(), f"{local}k"), *self.lines(form.value, f"{local}i")]
-                return [f"{local} = {{}}", *_blocks([*pair, f"{local}[{local}k] = {local}i"], f"{local}n")]
-            case _:
-                assert_never(form)
-
-    def plain(self, form: Large, local: str) -> list[str]:
-        """Read bytes in place."""
-        read = [*_slice(), f"{local} = d[p:q]", "p = q"]
-        if form.check is None or form.item_bytes is None:
-            return read
-        check = form.check.__name__
-        self.names[check] = form.check
-        counted = [
-            *_length(f"{local}n"),
-            *read,
-            f"if n != {local}n * {form.item_bytes}:",
-            f'{_INDENT}bad(f"{{{local}n}} numbers of {form.item_bytes} bytes")',
+    def doubles(self, targets: list[str]) -> list[str]:
+        """Read neighbouring doubles at once; x - x is 0 unless x is NaN or infinite."""
+        form = struct.Struct(f"<{len(targets)}d")
+        unpack = f"unpack_{len(targets)}"
+        self.names[unpack] = form.unpack_from
+        locals_ = [f"x{number}" for number in range(len(targets))]
+        return [
+            f"{', '.join(locals_)}, = {', '.join(targets)}, = {unpack}(d, p)",
+            f"if {' + '.join(f'{local} - {local}' for local in locals_)} != 0.0:",
+            f'{_INDENT}bad("a finite number")',
+            f"p += {form.size}",
         ]
-        return [*counted, f"{check}({local})"]
 
-    def claimed(self, form: Large, local: str) -> list[str]:
-        """Read bytes that moved into a blob."""
-        read = [f"{local}, p = claimed_at(d, p, blobs, missing)"]
-        return read if form.check is None else [*read, f"{form.check.__name__}({local})"]
+    @singledispatchmethod
+    def lines(self, form: Form, _target: str) -> list[str]:
+        """Give the lines that read a value into its target and move `p` behind it."""
+        raise ValueError(f"expected a form that can be read, got {form}")
+
+    @lines.register
+    def _(self, _form: Text, target: str) -> list[str]:
+        return [*_length("n"), *_slice(f"{target} = d[p:q].decode()")]
+
+    @lines.register
+    def _(self, _form: Octets, target: str) -> list[str]:
+        return [*_length("n"), *_slice(f"{target} = d[p:q]")]
+
+    @lines.register
+    def _(self, _form: Long, target: str) -> list[str]:
+        long = [f"{_INDENT}n, p = long_at(d, p)", "else:", f"{_INDENT}p += 1", f"{target} = n"]
+        return ["n = LONG[d[p]]", "if n is None:", *long]
+
+    @lines.register
+    def _(self, _form: Double, target: str) -> list[str]:
+        return self.doubles([target])
+
+    @lines.register
+    def _(self, _form: Flag, target: str) -> list[str]:
+        return [f"{target} = FLAG[d[p]]", "p += 1"]
+
+    @lines.register
+    def _(self, form: Symbol, target: str) -> list[str]:
+        table = f"of_{form.kind.__name__}"
+        self.names[table] = {2 * at: form.kind(symbol) for at, symbol in enumerate(form.symbols)}
+        return [f"{target} = {table}[d[p]]", "p += 1"]
+
+    @lines.register
+    def _(self, form: Nullable, target: str) -> list[str]:
+        return _union([[f"{target} = None"], self.lines(form.inner, target)])
+
+    @lines.register
+    def _(self, form: Record, target: str) -> list[str]:
+        return [f"{target}, p = {self.add_record(form)}(d, p, end, blobs, missing)"]
+
+    @lines.register
+    def _(self, form: Many, target: str) -> list[str]:
+        return [
+            "items = []",
+            *_blocks([*self.lines(form.item, "item"), "items.append(item)"]),
+            f"{target} = tuple(items)",
+        ]
+
+    @lines.register
+    def _(self, form: Table, target: str) -> list[str]:
+        pair = [*self.lines(Text(), "key"), *self.lines(form.value, "item")]
+        return ["items = {}", *_blocks([*pair, "items[key] = item"]), f"{target} = items"]
+
+    @lines.register
+    def _(self, form: Large, target: str) -> list[str]:
+        claimed = ["v, p = claimed_at(d, p, blobs, missing)"]
+        branches = [[*self.plain(form), f"{target} = v"], [*claimed, *self.check(form), f"{target} = v"]]
+        return _union([[f"{target} = None"], *branches] if form.is_nullable else branches)
+
+    def plain(self, form: Large) -> list[str]:
+        """Read bytes in place."""
+        if form.check is None:
+            return [*_long_length("n"), *_slice("v = d[p:q]")]
+        return [
+            *_long_length("num"),
+            *_long_length("n"),
+            f"if n != num * {form.item_bytes}:",
+            f'{_INDENT}bad(f"{{num}} numbers of {form.item_bytes} bytes")',
+            *_slice("v = d[p:q]"),
+            *self.check(form),
+        ]
+
+    def check(self, form: Large) -> list[str]:
+        """Refuse what a packed array may not hold."""
+        if form.check is None:
+            return []
+        self.names[form.check.__name__] = form.check
+        return [f"{form.check.__name__}(v)"]
 
 
 def _length(local: str) -> list[str]:
+    more = [f"{_INDENT}{local}, p = length_at(d, p)", "else:", f"{_INDENT}p += 1"]
+    return [f"{local} = LENGTH[d[p]]", f"if {local} < 0:", *more]
+
+
+def _long_length(local: str) -> list[str]:
+    """Read a length that mostly has two bytes."""
+    two = [f"{_INDENT}{local} = (b & 127 | d[p + 1] << 7) >> 1", f"{_INDENT}p += 2"]
     return [
-        f"{local} = LENGTH[d[p]]",
-        f"if {local} < 0:",
-        f"{_INDENT}{local}, p = length_at(d, p)",
+        "b = d[p]",
+        "if b > 127 and not b & 1 and d[p + 1] < 128:",
+        *two,
         "else:",
-        f"{_INDENT}p += 1",
+        *[_INDENT + line for line in _length(local)],
     ]
 
 
-def _slice() -> list[str]:
-    return [*_length("n"), "q = p + n", "if q > end:", f"{_INDENT}truncated()"]
+def _slice(read: str) -> list[str]:
+    return ["q = p + n", "if q > end:", f"{_INDENT}truncated()", read, "p = q"]
 
 
-def _long(local: str) -> list[str]:
+def _blocks(read: list[str]) -> list[str]:
+    lines = ["num_items, p = num_items_at(d, p)", "for _ in range(num_items):"]
     return [
-        f"{local} = LONG[d[p]]",
-        f"if {local} is None:",
-        f"{_INDENT}{local}, p = long_at(d, p)",
-        "else:",
-        f"{_INDENT}p += 1",
+        "while d[p]:",
+        *[_INDENT + line for line in [*lines, *[_INDENT + line for line in read]]],
+        "p += 1",
     ]
 
 
-def _blocks(read: list[str], count: str) -> list[str]:
-    return [
-        f"{count}, p = num_items_at(d, p)",
-        f"while {count}:",
-        f"{_INDENT}for _ in range({count}):",
-        *[2 * _INDENT + line for line in read],
-        f"{_INDENT}{count}, p = num_items_at(d, p)",
-    ]
-
-
-def _union(branches: list[tuple[str, list[str]]]) -> list[str]:
+def _union(branches: list[list[str]]) -> list[str]:
     lines = ["b = d[p]", "p += 1"]
-    for at, (_, body) in enumerate(branches):
+    for at, body in enumerate(branches):
         lines += [f"{'el' if at else ''}if b == {2 * at}:", *[_INDENT + line for line in body]]
     return [*lines, "else:", f'{_INDENT}bad("a branch of the union")']

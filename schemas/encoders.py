@@ -1,14 +1,17 @@
 """Pure: from a form, the Python source of its encoder: one expression that joins the parts of a record.
 
 Source is made, as dataclasses does it, because a loop over forms would be several times slower.
-Not the header (schemas/codec.py): these are bodies only.
+Not the header (schemas/codec.py): these are bodies only. In the source `event` is the record, `moved` the values
+that moved into blobs, `n` and `x…` are scratch.
 
 Next: schemas/decoders.py
 """
 
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from functools import singledispatchmethod
+from itertools import groupby
+from struct import Struct
+from typing import Any
 
 from schemas.claims import BlobRef
 from schemas.forms import (
@@ -25,7 +28,7 @@ from schemas.forms import (
     Table,
     Text,
 )
-from schemas.varint import LONGS, bad, double, long_bytes, ref_bytes
+from schemas.varint import LONGS, bad, long_bytes, ref_bytes
 
 Encoder = Callable[[Any, Mapping[bytes, BlobRef]], bytes]
 """Takes an event and the large values that moved into blobs; gives the Avro body."""
@@ -34,110 +37,150 @@ Encoder = Callable[[Any, Mapping[bytes, BlobRef]], bytes]
 def encoder_of(record: Record) -> Encoder:
     """Make the encoder of a record. It raises RejectedError on values that the contract does not allow."""
     source = _Source()
-    source.add_record(record)
-    return source.compiled(f"encode_{record.kind.__name__}")
+    name = source.add_record(record)
+    exec(compile("\n".join(source.functions.values()), f"<{name}>", "exec"), source.names)
+    encoder: Encoder = source.names[name]
+    return encoder
 
 
 class _Source:
+    """The functions written so far, and the names that they use."""
+
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}
         self.names: dict[str, Any] = {
             "LONGS": LONGS,
             "bad": bad,
-            "is_finite": math.isfinite,
             "join": b"".join,
             "long": long_bytes,
-            "pack_double": double.pack,
             "ref": ref_bytes,
         }
-
-    def compiled(self, name: str) -> Encoder:
-        exec(compile("\n".join(self.functions.values()), f"<{name}>", "exec"), self.names)
-        encoder: Encoder = self.names[name]
-        return encoder
 
     def add_record(self, record: Record) -> str:
         """Write the function of a record, once; give its name."""
         name = f"encode_{record.kind.__name__}"
-        if name not in self.functions:
-            self.functions[name] = ""
-            lines, parts = [], []
-            for number, (field, form) in enumerate(record.fields):
-                more_lines, more_parts = self.field(form, f"event.{field}", f"v{number}")
-                lines += more_lines
-                parts += more_parts
-            body = "\n".join(f"    {line}" for line in lines)
-            joined = "".join(f"        {part},\n" for part in parts)
-            self.functions[name] = f"def {name}(event, moved):\n{body}\n    return join((\n{joined}    ))\n"
+        if name in self.functions:
+            return name
+        lines: list[str] = []
+        parts: list[str] = []
+        for is_double, group in groupby(enumerate(record.fields), lambda field: field[1][1] == Double()):
+            fields = [(f"v{number}", f"event.{field}", form) for number, (field, form) in group]
+            if is_double:
+                parts.append(self.doubles([value for _, value, _ in fields]))
+                continue
+            for local, value, form in fields:
+                lines += [f"    {line}\n" for line in self.lines(form, value, local)]
+                parts += self.parts(form, value, local)
+        joined = "".join(f"        {part},\n" for part in parts)
+        self.functions[name] = (
+            f"def {name}(event, moved):\n{''.join(lines)}    return join((\n{joined}    ))\n"
+        )
         return name
 
-    def field(self, form: Form, value: str, local: str) -> tuple[list[str], list[str]]:
-        """Give the lines that must run first, and the parts that are then joined."""
+    def doubles(self, values: list[str]) -> str:
+        """Write neighbouring doubles at once; x - x is 0 unless x is NaN or infinite."""
+        pack = f"pack_{len(values)}"
+        self.names[pack] = Struct(f"<{len(values)}d").pack
+        locals_ = [f"x{number}" for number in range(len(values))]
+        zero = " + ".join(
+            f"({local} := {value}) - {local}" for local, value in zip(locals_, values, strict=True)
+        )
+        return f'({pack}({", ".join(locals_)}) if {zero} == 0.0 else bad("a finite number"))'
+
+    def lines(self, form: Form, value: str, local: str) -> list[str]:
+        """Give the lines that run before a field's parts are joined."""
         match form:
-            case Large():
-                return self.large(form, value, local)
-            case Many():
-                item = self.expression(form.item, "item", local)
-                return [f"{local} = {value}"], _block(local, f"{item} for item in {local}")
+            case Text():
+                return [f"{local} = {value}.encode()"]
             case Table():
-                pair = (
-                    f"{self.expression(Text(), 'key', local)} + {self.expression(form.value, 'item', local)}"
-                )
-                return [f"{local} = sorted({value}.items())"], _block(
-                    local, f"{pair} for key, item in {local}"
-                )
-            case Nullable():
-                inner = self.expression(form.inner, local, f"{local}_")
-                return [f"{local} = {value}"], [f'b"\\0" if {local} is None else b"\\2" + {inner}']
-            case Text():
-                return [f"{local} = {value}.encode()"], [_length(local), local]
+                return [f"{local} = sorted({value}.items())"]
+            case Large():
+                return [f"{local} = {value}", *self.large(form, local)]
             case _:
-                return [], [self.expression(form, value, local)]
+                return [f"{local} = {value}"]
 
-    def expression(self, form: Form, value: str, local: str) -> str:
+    @singledispatchmethod
+    def parts(self, form: Form, _value: str, local: str) -> list[str]:
+        """Give the parts of a field, to be joined."""
+        return [self.expression(form, local, f"{local}_")]
+
+    @parts.register
+    def _(self, _form: Text, _value: str, local: str) -> list[str]:
+        return [_length(local), local]
+
+    @parts.register
+    def _(self, _form: Large, _value: str, local: str) -> list[str]:
+        return [f"{local}_", local]
+
+    @parts.register
+    def _(self, form: Many, _value: str, local: str) -> list[str]:
+        return _block(local, f"{self.expression(form.item, 'item', f'{local}_')} for item in {local}")
+
+    @parts.register
+    def _(self, form: Table, _value: str, local: str) -> list[str]:
+        key = self.expression(Text(), "key", f"{local}_")
+        item = self.expression(form.value, "item", f"{local}_")
+        return _block(local, f"{key} + {item} for key, item in {local}")
+
+    @parts.register
+    def _(self, form: Nullable, _value: str, local: str) -> list[str]:
+        inner = self.expression(form.inner, local, f"{local}_")
+        return [f'b"\\0" if {local} is None else b"\\2" + {inner}']
+
+    @singledispatchmethod
+    def expression(self, form: Form, _value: str, _local: str) -> str:
         """Give one expression for the bytes of a value."""
-        match form:
-            case Text():
-                return f"(({_length(f'({local} := {value}.encode())')}) + {local})"
-            case Octets():
-                return f"(({_length(value)}) + {value})"
-            case Long():
-                return f"(LONGS[n] if 0 <= (n := {value}) < {len(LONGS)} else long(n))"
-            case Double():
-                return f'(pack_double(x) if is_finite(x := {value}) else bad("a finite number"))'
-            case Flag():
-                return f'(b"\\1" if {value} else b"\\0")'
-            case Symbol():
-                table = f"of_{form.kind.__name__}"
-                self.names[table] = {symbol: long_bytes(at) for at, symbol in enumerate(form.symbols)}
-                return f"{table}[{value}._value_]"
-            case Record():
-                return f"{self.add_record(form)}({value}, moved)"
-            case Large() | Many() | Table() | Nullable():
-                raise ValueError(f"expected {form} as a field of a record only: wrap it in one")
-            case _:
-                assert_never(form)
+        raise ValueError(f"expected {form} as a field of a record only: wrap it in a record")
 
-    def large(self, form: Large, value: str, local: str) -> tuple[list[str], list[str]]:
-        """Write bytes in place, or the name of the blob they moved to."""
-        null, plain, blob = (0, 2, 4) if form.is_nullable else (None, 0, 2)
-        lines = [f"{local} = {value}"]
-        if null is not None:
-            lines += [f"if {local} is None:", f"    {local}, {local}_ = b'', {bytes([null])!r}", "else:"]
-        indent = "    " if form.is_nullable else ""
-        count = ""
+    @expression.register
+    def _(self, _form: Text, value: str, local: str) -> str:
+        return f"(({_length(f'({local} := {value}.encode())')}) + {local})"
+
+    @expression.register
+    def _(self, _form: Octets, value: str, _local: str) -> str:
+        return f"(({_length(value)}) + {value})"
+
+    @expression.register
+    def _(self, _form: Long, value: str, _local: str) -> str:
+        return f"(LONGS[{value}] if 0 <= {value} < {len(LONGS)} else long({value}))"
+
+    @expression.register
+    def _(self, _form: Double, value: str, _local: str) -> str:
+        return self.doubles([value])
+
+    @expression.register
+    def _(self, _form: Flag, value: str, _local: str) -> str:
+        return f'(b"\\1" if {value} else b"\\0")'
+
+    @expression.register
+    def _(self, form: Symbol, value: str, _local: str) -> str:
+        table = f"of_{form.kind.__name__}"
+        self.names[table] = {symbol: long_bytes(at) for at, symbol in enumerate(form.symbols)}
+        return f"{table}[{value}._value_]"
+
+    @expression.register
+    def _(self, form: Record, value: str, _local: str) -> str:
+        return f"{self.add_record(form)}({value}, moved)"
+
+    def large(self, form: Large, local: str) -> list[str]:
+        """Write bytes in place, or the name of the blob they moved to: `v_` the head, `v` the bytes."""
+        null, plain, blob = (b"\0", b"\2", b"\4") if form.is_nullable else (b"", b"\0", b"\2")
+        checked, count = [], ""
         if form.check is not None:
-            check = form.check.__name__
-            self.names[check] = form.check
-            lines.append(f"{indent}{check}({local})")
+            self.names[form.check.__name__] = form.check
+            checked = [f"{form.check.__name__}({local})"]
             count = f"({_long(f'len({local}) // {form.item_bytes}')}) + "
-        lines += [
-            f"{indent}if moved and {local} in moved:",
-            f"{indent}    {local}, {local}_ = b'', {bytes([blob])!r} + ref(moved[{local}])",
-            f"{indent}else:",
-            f"{indent}    {local}_ = {bytes([plain])!r} + {count}({_length(local)})",
+        lines = [
+            *checked,
+            f"if moved and {local} in moved:",
+            f"    {local}, {local}_ = b'', {blob!r} + ref(moved[{local}])",
+            "else:",
+            f"    {local}_ = {plain!r} + {count}({_length(local)})",
         ]
-        return lines, [f"{local}_", local]
+        if not form.is_nullable:
+            return lines
+        absent = [f"if {local} is None:", f"    {local}, {local}_ = b'', {null!r}"]
+        return [*absent, "else:", *[f"    {line}" for line in lines]]
 
 
 def _block(local: str, items: str) -> list[str]:
