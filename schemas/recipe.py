@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from schemas.canonical import canonical_sha256
 from schemas.errors import RejectedError
 from schemas.events import ArtifactKind, ExperienceAssembled, OutcomeReason
-from schemas.ids import ExperienceId
+from schemas.ids import ExperienceId, Sha256
 
 Credit = Literal["turn", "session"]
 """`turn`: only quoted calls are credited; `session`: all the session's turns up to the quoted one."""
@@ -122,6 +123,11 @@ def load_recipe(path: str) -> type[Recipe]:
         )
     recipe: type[Recipe] = found
     return recipe
+
+
+def recipe_digest(recipe_path: str, options: Mapping[str, Any]) -> Sha256:
+    """Digest a recipe's path and options, however the options were ordered. Raises RejectedError."""
+    return canonical_sha256({"recipe": recipe_path, "options": dict(options)})
 
 
 _RECIPE_NAMES = (
