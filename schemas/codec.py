@@ -1,8 +1,8 @@
 """Pure: events to bytes and back: Avro single-object encoding, by the newest schema of each event type.
 
-`C3 01`, 8 bytes of fingerprint, then the body. Whoever reads bytes of an unknown fingerprint looks its schema
-up in `reef.schemas.v1` and asks for `decoder_for(schema)`. Not a store, and not a broker: blobs are written and
-fetched by the caller.
+`C3 01`, 8 bytes of fingerprint, then the body. Whoever reads bytes of an unknown fingerprint looks its
+schema up in `reef.schemas.v1` and asks for `decoder_for(schema)`. Not a store and not a broker: the caller
+writes and fetches blobs.
 
 Next: schemas/topics.py
 """
@@ -115,7 +115,7 @@ def encode_claim_checked(
     data = encode(event)
     if len(data) <= threshold_bytes:
         return data, ()
-    values = tuple(_large_values(_form_of(type(event)), event))
+    values = tuple(_large_values(_form(type(event).__name__), event))
     refs = {value: _ref_to(value, uri_of) for value in values}
     name_bytes = max((len(ref_bytes(ref)) for ref in refs.values()), default=0)
     moved = {value: refs[value] for value in largest_first(values, len(data) - threshold_bytes, name_bytes)}
@@ -136,7 +136,7 @@ def fingerprint_in(data: bytes) -> Fingerprint:
         )
     if not data.startswith(MARKER):
         raise RejectedError(
-            f"expected Avro single-object encoding (C3 01), got {data[:2].hex(' ').upper()}: write the header",
+            f"expected Avro single-object encoding (C3 01), got {data[:2].hex()}: write the header",
             reason="not_single_object",
         )
     return data[2:HEADER_BYTES]
@@ -149,14 +149,14 @@ def decoder_for(schema_json: str) -> Decode:
     RejectedError if the schemas cannot be resolved.
     """
     writer = parsed(schema_json)
-    event_type = _TYPES.get(writer["name"].rpartition(".")[2])
-    if event_type is None:
-        raise UnknownEventTypeError(str(writer["name"]))
-    written, own = parse_schema(writer), parse_schema(parsed(newest_versions()[event_type.__name__].json))
+    name = str(writer["name"]).rpartition(".")[2]
+    if name not in _TYPES:
+        raise UnknownEventTypeError(name)
+    written, own = parse_schema(writer), parse_schema(parsed(newest_versions()[name].json))
 
     def decode_foreign(data: bytes, blobs: Mapping[Sha256, bytes] = NO_BLOBS) -> Event:
         body = _resolved(data[HEADER_BYTES:], written, own)
-        return _decode_body(_decoder(event_type), body, 0, blobs)
+        return _decode_body(_decoder(name), body, 0, blobs)
 
     return decode_foreign
 
@@ -170,26 +170,26 @@ def _by_fingerprint() -> Mapping[Fingerprint, str]:
 
 
 @cache
-def _form_of(event_type: type[Any]) -> Record:
-    return record_form(parsed(newest_versions()[event_type.__name__].json), event_type)
+def _form(name: str) -> Record:
+    return record_form(parsed(newest_versions()[name].json), _TYPES[name])
 
 
 @cache
-def _encoder(event_type: type[Any]) -> tuple[bytes, Encoder]:
-    return MARKER + fingerprint(event_type), encoder_of(_form_of(event_type))
+def _encoder(name: str) -> tuple[bytes, Encoder]:
+    return MARKER + newest_versions()[name].fingerprint, encoder_of(_form(name))
 
 
 @cache
-def _decoder(event_type: type[Any]) -> Decoder:
-    return decoder_of(_form_of(event_type))
+def _decoder(name: str) -> Decoder:
+    return decoder_of(_form(name))
 
 
 @cache
 def _decoder_by_header(header: bytes) -> Decoder:
     written = fingerprint_in(header)
-    for event_type in EVENT_TYPES:
-        if fingerprint(event_type) == written:
-            return _decoder(event_type)
+    for name, newest in newest_versions().items():
+        if newest.fingerprint == written:
+            return _decoder(name)
     if written in SCHEMAS:
         return _older(SCHEMAS[written])
     raise RejectedError(
@@ -210,7 +210,7 @@ def _older(schema_json: str) -> Decoder:
 
 
 def _encode(event: Event, moved: Mapping[bytes, BlobRef]) -> bytes:
-    header, encoder = _encoder(type(event))
+    header, encoder = _encoder(type(event).__name__)
     try:
         return header + encoder(event, moved)
     except UnicodeEncodeError as error:

@@ -1,8 +1,8 @@
 """Pure: from a form, the Python source of its decoder: straight lines that cut bytes and fill a dataclass.
 
 Whatever the bytes are, a decoder ends in an event, a RejectedError, or one of REFUSALS, in nothing else.
-Not the header (schemas/codec.py): these are bodies only. In the source `d` is the data, `p` the place, `end` its
-end, `o` the record; `b`, `n`, `q` and `x…` are scratch.
+Not the header (schemas/codec.py): these are bodies only. In the source `d` is the data, `p` the place,
+`end` the end, `o` the record, and the other short names are scratch.
 
 Next: schemas/codec.py
 """
@@ -56,8 +56,8 @@ class _Source:
         self.functions: dict[str, str] = {}
         self.names: dict[str, Any] = {
             "FLAG": {0: False, 1: True},
-            "LENGTH": varint.LENGTH_OF_BYTE,
             "LONG": varint.LONG_OF_BYTE,
+            "STEP": varint.STEP_OF_BYTE,
             "bad": varint.bad,
             "claimed_at": varint.claimed_at,
             "length_at": varint.length_at,
@@ -69,8 +69,8 @@ class _Source:
     def add_record(self, record: Record) -> str:
         """Write the function of a record, once; give its name.
 
-        A frozen dataclass sets each field by a slow call. Its open twin has the same slots and none of that; once
-        filled it becomes the dataclass, at a quarter of the cost.
+        A frozen dataclass sets each field by a slow call. Its open twin has the same slots and no such call;
+        once filled it becomes the dataclass, at a quarter of the cost.
         """
         kind = record.kind.__name__
         name = f"decode_{kind}"
@@ -112,11 +112,13 @@ class _Source:
 
     @lines.register
     def _(self, _form: Text, target: str) -> list[str]:
-        return [*_length("n"), *_slice(f"{target} = d[p:q].decode()")]
+        return _measured(
+            f"{target} = d[p + 1 : q].decode()", [*_length("n"), *_slice(), f"{target} = v.decode()"]
+        )
 
     @lines.register
     def _(self, _form: Octets, target: str) -> list[str]:
-        return [*_length("n"), *_slice(f"{target} = d[p:q]")]
+        return _measured(f"{target} = d[p + 1 : q]", [*_length("n"), *_slice(), f"{target} = v"])
 
     @lines.register
     def _(self, _form: Long, target: str) -> list[str]:
@@ -167,13 +169,13 @@ class _Source:
     def plain(self, form: Large) -> list[str]:
         """Read bytes in place."""
         if form.check is None:
-            return [*_long_length("n"), *_slice("v = d[p:q]")]
+            return [*_length("n"), *_slice()]
         return [
-            *_long_length("num"),
-            *_long_length("n"),
+            *_length("num"),
+            *_length("n"),
             f"if n != num * {form.item_bytes}:",
             f'{_INDENT}bad(f"{{num}} numbers of {form.item_bytes} bytes")',
-            *_slice("v = d[p:q]"),
+            *_slice(),
             *self.check(form),
         ]
 
@@ -185,25 +187,26 @@ class _Source:
         return [f"{form.check.__name__}(v)"]
 
 
+def _measured(short: str, long: list[str]) -> list[str]:
+    """Read what has its length in one byte and ends within the data, or else all else."""
+    lines = ["q = p + STEP[d[p]]", "if p < q <= end:", f"{_INDENT}{short}", f"{_INDENT}p = q", "else:"]
+    return [*lines, *[_INDENT + line for line in long]]
+
+
 def _length(local: str) -> list[str]:
-    more = [f"{_INDENT}{local}, p = length_at(d, p)", "else:", f"{_INDENT}p += 1"]
-    return [f"{local} = LENGTH[d[p]]", f"if {local} < 0:", *more]
-
-
-def _long_length(local: str) -> list[str]:
-    """Read a length that mostly has two bytes."""
-    two = [f"{_INDENT}{local} = (b & 127 | d[p + 1] << 7) >> 1", f"{_INDENT}p += 2"]
+    """Read a length, which mostly has two bytes here."""
     return [
         "b = d[p]",
         "if b > 127 and not b & 1 and d[p + 1] < 128:",
-        *two,
+        f"{_INDENT}{local} = (b & 127 | d[p + 1] << 7) >> 1",
+        f"{_INDENT}p += 2",
         "else:",
-        *[_INDENT + line for line in _length(local)],
+        f"{_INDENT}{local}, p = length_at(d, p)",
     ]
 
 
-def _slice(read: str) -> list[str]:
-    return ["q = p + n", "if q > end:", f"{_INDENT}truncated()", read, "p = q"]
+def _slice() -> list[str]:
+    return ["q = p + n", "if q > end:", f"{_INDENT}truncated()", "v = d[p:q]", "p = q"]
 
 
 def _blocks(read: list[str]) -> list[str]:

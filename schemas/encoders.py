@@ -1,8 +1,8 @@
 """Pure: from a form, the Python source of its encoder: one expression that joins the parts of a record.
 
 Source is made, as dataclasses does it, because a loop over forms would be several times slower.
-Not the header (schemas/codec.py): these are bodies only. In the source `event` is the record, `moved` the values
-that moved into blobs, `n` and `x…` are scratch.
+Not the header (schemas/codec.py): these are bodies only. In the source `event` is the record, `moved` holds
+what moved into blobs, and the short names are scratch.
 
 Next: schemas/decoders.py
 """

@@ -92,21 +92,28 @@ def length_at(data: bytes, at: int) -> tuple[int, int]:
 
 def num_items_at(data: bytes, at: int) -> tuple[int, int]:
     """Read a block's number of items; a negative one is followed by the block's size, which is skipped."""
-    num_items = LENGTH_OF_BYTE[data[at]]
-    if num_items >= 0:
-        return num_items, at + 1
-    num_items, at = long_at(data, at)
+    alone = LONG_OF_BYTE[data[at]]
+    num_items, at = long_at(data, at) if alone is None else (alone, at + 1)
     if num_items < 0:
         _, at = length_at(data, at)
     return abs(num_items), at
+
+
+def text_at(data: bytes, at: int) -> tuple[str, int]:
+    """Read a string and the place behind it."""
+    length, at = length_at(data, at)
+    end = at + length
+    if end > len(data):
+        truncated()
+    return data[at:end].decode(), end
 
 
 LONGS = tuple(long_bytes(number) for number in range(8_192))
 """The longs of one and two bytes, ready made."""
 LONG_OF_BYTE = tuple((byte >> 1) ^ -(byte & 1) if byte < 128 else None for byte in range(256))
 """What a first byte says alone; None when more bytes follow."""
-LENGTH_OF_BYTE = tuple(byte >> 1 if byte < 128 and not byte & 1 else -1 for byte in range(256))
-"""The length that a first byte says alone; -1 when more bytes follow or it is none."""
+STEP_OF_BYTE = tuple(1 + (byte >> 1) if byte < 128 and not byte & 1 else -(1 << 62) for byte in range(256))
+"""From a length of one byte to the end of what it measures; far backwards when it is no such length."""
 
 
 def check_floats(packed: bytes) -> None:
@@ -141,8 +148,8 @@ def claimed_at(
     data: bytes, at: int, blobs: Mapping[Sha256, bytes], missing: list[BlobRef]
 ) -> tuple[bytes, int]:
     """Read the name of a blob and give its bytes; if they are not there, note them as missing."""
-    uri, at = _text_at(data, at)
-    sha256, at = _text_at(data, at)
+    uri, at = text_at(data, at)
+    sha256, at = text_at(data, at)
     size, at = length_at(data, at)
     ref = BlobRef(uri=uri, sha256=Sha256(sha256), size=size)
     blob = blobs.get(ref.sha256)
@@ -157,11 +164,3 @@ def claimed_at(
 def _text_bytes(text: str) -> bytes:
     encoded = text.encode()
     return long_bytes(len(encoded)) + encoded
-
-
-def _text_at(data: bytes, at: int) -> tuple[str, int]:
-    length, at = length_at(data, at)
-    end = at + length
-    if end > len(data):
-        truncated()
-    return data[at:end].decode(), end
