@@ -7,13 +7,17 @@ Next: schemas/blobs.py
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from types import MappingProxyType
 
-from schemas.errors import ReefError
+from schemas.errors import ReefError, RejectedError
 from schemas.ids import Sha256
 
 CLAIM_CHECK_THRESHOLD_BYTES = 256 * 1024
 """A record larger than this loses its large fields to blobs."""
+
+BLOB_BYTES_MAX = 256 * 1024 * 1024
+"""One field of one event is never larger; a reader refuses a name that claims more."""
 
 NO_BLOBS: Mapping[Sha256, bytes] = MappingProxyType({})
 """For readers that have fetched nothing yet."""
@@ -68,3 +72,21 @@ def largest_first(values: Iterable[bytes], excess_bytes: int, saved_bytes_per_bl
         chosen.append(value)
         excess_bytes -= saved
     return tuple(chosen)
+
+
+def verified_blob(ref: BlobRef, data: bytes) -> bytes:
+    """Accept a blob's bytes. Raises RejectedError when they are not those that were written."""
+    if len(data) != ref.size or sha256(data).hexdigest() != ref.sha256:
+        raise RejectedError(
+            f"expected {ref.size} bytes of sha256 {ref.sha256}, got others at {ref.uri}: restore the blob",
+            reason="blob_mismatch",
+        )
+    return data
+
+
+def missing_blob(ref: BlobRef, uri: str) -> RejectedError:
+    """Say that a blob is definitely not there."""
+    return RejectedError(
+        f"expected the blob {ref.uri} at {uri}, got nothing: keep blobs as long as the topics that name them",
+        reason="blob_missing",
+    )

@@ -4,7 +4,7 @@
 schema up in `reef.schemas.v1` and asks for `decoder_for(schema)`. Not a store and not a broker: the caller
 writes and fetches blobs.
 
-Next: schemas/topics.py
+Next: schemas/contract.py
 """
 
 import io

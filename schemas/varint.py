@@ -6,16 +6,18 @@ would be silently short in Python, so whoever slices compares with the end first
 Next: schemas/claims.py
 """
 
+import re
 from collections.abc import Mapping
 from typing import NoReturn
 
 import numpy as np
 
-from schemas.claims import BlobRef
+from schemas.claims import BLOB_BYTES_MAX, BlobRef
 from schemas.errors import RejectedError
 from schemas.ids import Sha256
 
 LONG_BYTES_MAX = 10
+_SHA256 = re.compile("[0-9a-f]{64}")
 EIGHT_BYTES_MIN, EIGHT_BYTES_END = 1 << 49, 1 << 56
 
 
@@ -151,6 +153,8 @@ def claimed_at(
     uri, at = text_at(data, at)
     sha256, at = text_at(data, at)
     size, at = length_at(data, at)
+    if not _SHA256.fullmatch(sha256) or size > BLOB_BYTES_MAX:
+        bad(f"the name of a blob: 64 hex digits and at most {BLOB_BYTES_MAX} bytes")
     ref = BlobRef(uri=uri, sha256=Sha256(sha256), size=size)
     blob = blobs.get(ref.sha256)
     if blob is None:
