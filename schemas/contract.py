@@ -57,7 +57,7 @@ def parsed(schema_json: str) -> dict[str, Any]:
 
 def fingerprint_of(schema: dict[str, Any]) -> Fingerprint:
     """Digest a schema (Avro 1.12, schema fingerprints), in the byte order of single-object encoding."""
-    return bytes.fromhex(digest_of_form(to_parsing_canonical_form(schema), "CRC-64-AVRO"))[::-1]
+    return bytes.fromhex(digest_of_form(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 @cache
