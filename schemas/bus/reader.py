@@ -3,6 +3,7 @@
 Whoever reads keeps the offset himself, beside what he made of it (in a transaction, a checkpoint, a table).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from time import monotonic
 from types import TracebackType
@@ -50,6 +51,7 @@ class Reader:
         client = AIOKafkaConsumer(**self._options())
         try:
             await client.start()
+            await asyncio.sleep(0)  # aiokafka cannot stop a consumer whose tasks never had a turn
             self._client = client
         finally:
             if self._client is None:

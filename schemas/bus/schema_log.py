@@ -8,6 +8,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 import structlog
+from fastavro.schema import SchemaParseException
 
 from schemas.bus.access import BusLimits, KafkaAccess
 from schemas.bus.reader import Reader
@@ -31,6 +32,8 @@ class SchemaLog:
         self._schemas: dict[Fingerprint, str] = {}
         self._decoders: dict[Fingerprint, Decode] = {}
         self._next_offset: int | None = None
+        self.decoders: Mapping[Fingerprint, Decode] = MappingProxyType(self._decoders)
+        """Decoders of the foreign schemas that records were met of."""
 
     async def __aenter__(self) -> Self:
         await self._reader.__aenter__()
@@ -40,11 +43,6 @@ class SchemaLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._reader.__aexit__(kind, error, trace)
-
-    @property
-    def decoders(self) -> Mapping[Fingerprint, Decode]:
-        """Decoders of the foreign schemas that records were met of."""
-        return MappingProxyType(self._decoders)
 
     async def learn(self, fingerprint: Fingerprint) -> None:
         """Read the log to its end, so that `decoders` has this fingerprint.
@@ -71,14 +69,20 @@ class SchemaLog:
             self._next_offset = record.offset + 1
 
     def _take(self, record: Record) -> None:
-        if record.key is None or record.value is None or record.key in SCHEMAS:
+        if record.key in SCHEMAS:
             return
-        try:
-            schema_json = record.value.decode()
-            written = fingerprint_of(parsed(schema_json))
-        except (RejectedError, UnicodeDecodeError):
-            written = b""
-        if written != record.key or len(self._schemas) >= FOREIGN_SCHEMAS_MAX:
-            _log.warning("schema_ignored", offset=record.offset, fingerprint=record.key[:8].hex())
+        schema_json = _schema_in(record)
+        if record.key is None or schema_json is None or len(self._schemas) >= FOREIGN_SCHEMAS_MAX:
+            _log.warning("schema_ignored", offset=record.offset)
             return
-        self._schemas[written] = schema_json
+        self._schemas[record.key] = schema_json
+
+
+def _schema_in(record: Record) -> str | None:
+    """Give the schema of a record if it is one and the key is its fingerprint."""
+    try:
+        schema_json = (record.value or b"").decode()
+        is_named_right = fingerprint_of(parsed(schema_json)) == record.key
+    except (RejectedError, UnicodeDecodeError, RecursionError, SchemaParseException):
+        return None
+    return schema_json if is_named_right else None

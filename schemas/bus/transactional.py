@@ -16,7 +16,7 @@ from schemas.bus.failures import calling
 from schemas.bus.production import BlobWriter, Delivery, Production
 from schemas.errors import ConflictError, UnavailableError
 from schemas.events import Event
-from schemas.records import Outgoing, Place
+from schemas.records import Outgoing, Place, Placed
 
 
 class TransactionalPublisher:
@@ -61,6 +61,7 @@ class TransactionalPublisher:
 
         1. Begin. 2. The body sends. 3. Every record must be confirmed: aiokafka would commit without those
         that the broker refused. 4. Commit.
+        Readers see it a little after this returns; whoever opens the same id sees all of it.
         Raises ConflictError `fenced` when a newer producer has the id, UnavailableError when the end of the
         transaction is unknown.
         """
@@ -70,18 +71,27 @@ class TransactionalPublisher:
         is_complete = False
         try:
             yield self
-            for delivery in self._sent:
-                await delivery
+            await self.delivered()
             is_complete = True
         finally:
             self._sent = None
             await (self._commit() if is_complete else self._abort())
 
     async def _begin(self) -> None:
+        if self._is_spent:
+            raise ConflictError(
+                f"expected a producer that can go on, got one of {self._transactional_id} that was fenced or "
+                "broke: open another",
+                reason="fenced",
+            )
         async with calling(
             f"begin a transaction of {self._transactional_id}", self._production.limits.deadline_s
         ):
             await self._production.client.begin_transaction()
+
+    @property
+    def _is_spent(self) -> bool:
+        return bool(self._production.client._txn_manager.is_fatal_error())
 
     async def _commit(self) -> None:
         async with calling(
@@ -95,7 +105,7 @@ class TransactionalPublisher:
             async with calling(
                 f"abort a transaction of {self._transactional_id}", self._production.limits.deadline_s
             ):
-                if not self._production.client._txn_manager.is_fatal_error():
+                if not self._is_spent:
                     await self._production.client.abort_transaction()
 
     async def prepare(
@@ -112,6 +122,10 @@ class TransactionalPublisher:
         """Write a record of any bytes in this transaction, such as a state entry."""
         deliveries = self._deliveries
         deliveries.append(await self._production.send(outgoing))
+
+    async def delivered(self) -> tuple[Placed, ...]:
+        """Wait until the log has all that was sent in this transaction; readers see it after the commit."""
+        return tuple([await delivery for delivery in self._deliveries])
 
     async def send_offsets(self, next_offsets: Mapping[Place, int], *, group: str) -> None:
         """Commit, with this transaction, the offsets from which the group goes on."""
