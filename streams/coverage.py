@@ -1,0 +1,143 @@
+"""Pure: which calls a report covers: those it names, or the turns of their session up to them.
+
+An untagged call's session is the chain of its ancestors by token prefix, so that two strangers who ask the
+same question share nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from schemas.errors import RejectedError
+from schemas.events import InferenceCompleted
+from schemas.ids import Receipt, route_of
+from schemas.packed import BYTES_PER_TOKEN
+from streams.entries import Call, CallStatus, Fact, Report, prefix_digests, scenario_digest
+from streams.moment import Moment, made_us
+from streams.trajectory import Turn, ancestors, choice_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """A call that a report credits."""
+
+    receipt: Receipt
+    """Its name."""
+    call: Call
+    """Its entry."""
+    turn: Turn | None
+    """What it read and wrote; None when the log no longer holds it."""
+
+    @classmethod
+    def of(cls, event: InferenceCompleted, call: Call, *, choice: int | None, is_quoted: bool) -> "Covered":
+        """Take a call as it was read back. Raises RejectedError when it lacks the answer that was named."""
+        choices = _choices(event, choice if is_quoted else None)
+        turn = Turn(call=event, offset=call.offset, is_quoted=is_quoted, choices=choices)
+        return cls(receipt=event.receipt, call=call, turn=turn)
+
+
+def covered_calls(
+    moment: Moment, report: Report, quoted: dict[Receipt, Call], choice: int | None
+) -> list[Covered]:
+    """Find the waiting calls that a report credits, in log order. Raises RejectedError, FetchNeededError."""
+    waiting = {name: call for name, call in quoted.items() if call.status is CallStatus.PENDING}
+    if report.is_session and any(call.facts & Fact.TAGGED for call in quoted.values()):
+        waiting |= _turns_of_session(moment, report)
+    moment.require([call.offset for call in waiting.values()])
+    covered = {
+        name: _read(moment, name, call, choice=choice, is_quoted=name in quoted)
+        for name, call in waiting.items()
+    }
+    if report.is_session and not any(call.facts & Fact.TAGGED for call in quoted.values()):
+        for each in _ancestors(moment, report, quoted, choice):
+            covered.setdefault(each.receipt, each)
+    return sorted(covered.values(), key=lambda each: each.call.offset)
+
+
+def is_covered(moment: Moment, receipt: Receipt, call: Call) -> Iterable[str]:
+    """List the reports that credit a call which comes after them, by key. Raises FetchNeededError."""
+    for key in moment.state.reports.covering(route_of(receipt), made_us(receipt)):
+        report = moment.state.report(key)
+        assert report is not None, key
+        if scenario_digest(report.scenario) != call.scenario:
+            continue
+        if _is_turn_of(moment, report, receipt, call):
+            yield key
+
+
+def _is_turn_of(moment: Moment, report: Report, receipt: Receipt, call: Call) -> bool:
+    names = [moment.receipt_of(report.scenario, reference) for reference in report.references]
+    quoted = {name: found for name in names if name is not None and (found := moment.state.call(name))}
+    if call.facts & Fact.TAGGED or any(each.facts & Fact.TAGGED for each in quoted.values()):
+        return bool(call.facts & Fact.TAGGED)
+    return any(each.receipt == receipt for each in _ancestors(moment, report, quoted, None))
+
+
+def _turns_of_session(moment: Moment, report: Report) -> dict[Receipt, Call]:
+    found: dict[Receipt, Call] = {}
+    for receipt in moment.state.routes.waiting(report.route):
+        call = moment.state.call(receipt)
+        assert call is not None, receipt
+        is_of_session = call.scenario == scenario_digest(report.scenario) and call.facts & Fact.TAGGED
+        if is_of_session and made_us(receipt) <= report.quoted_us:
+            found[receipt] = call
+    return found
+
+
+def _ancestors(
+    moment: Moment, report: Report, quoted: dict[Receipt, Call], choice: int | None
+) -> list[Covered]:
+    """Find the waiting calls that the quoted ones continue."""
+    scenario = moment.state.scenarios[report.scenario]
+    assert scenario is not None, report.scenario
+    moment.require([call.offset for call in quoted.values()])
+    found: list[Covered] = []
+    for receipt, call in quoted.items():
+        last = _read(moment, receipt, call, choice=choice, is_quoted=True)
+        if last.turn is None:
+            continue
+        likely = _likely_ancestors(moment, report, last.turn.call)
+        moment.require([other.offset for other in likely.values()])
+        others = [_read(moment, name, other, choice=None, is_quoted=False) for name, other in likely.items()]
+        turns = [each.turn for each in others if each.turn is not None]
+        threshold = scenario.recipe.options.realign_threshold
+        chain = {turn.call.receipt for turn in ancestors(last.turn, turns, realign_tokens_max=threshold)}
+        found += [each for each in others if each.receipt in chain]
+    return found
+
+
+def _likely_ancestors(moment: Moment, report: Report, last: InferenceCompleted) -> dict[Receipt, Call]:
+    """Find the waiting calls whose tokens begin the prompt, by digest: one pass over the prompt."""
+    prompt, scenario = last.prompt_token_ids, scenario_digest(report.scenario)
+    shorter: dict[Receipt, Call] = {}
+    for receipt in moment.state.routes.waiting(report.route):
+        call = moment.state.call(receipt)
+        assert call is not None, receipt
+        if call.scenario == scenario and not call.facts & Fact.TAGGED and receipt != last.receipt:
+            shorter[receipt] = call
+    lengths = {branch.num_tokens * BYTES_PER_TOKEN for call in shorter.values() for branch in call.branches}
+    digests = prefix_digests(prompt, [length for length in lengths if length <= len(prompt)])
+    return {
+        receipt: call
+        for receipt, call in shorter.items()
+        if any(digests.get(each.num_tokens * BYTES_PER_TOKEN) == each.digest for each in call.branches)
+    }
+
+
+def _read(moment: Moment, receipt: Receipt, call: Call, *, choice: int | None, is_quoted: bool) -> Covered:
+    event = moment.read_call(call.offset)
+    if event is None:
+        return Covered(receipt=receipt, call=call, turn=None)
+    return Covered.of(event, call, choice=choice, is_quoted=is_quoted)
+
+
+def _choices(event: InferenceCompleted, named: int | None) -> tuple[int, ...]:
+    if named is None:
+        return tuple([choice.index for choice in event.choices if choice.token_ids])
+    chosen = choice_of(event, named)
+    if chosen is None or not chosen.token_ids:
+        raise RejectedError(
+            f"expected metadata.choice to name one of {len(event.choices)} answers, got {named}: "
+            "count from 0, or leave it out",
+            reason="bad_choice",
+        )
+    return (named,)

@@ -1,0 +1,201 @@
+"""Pure: calls become samples: what the model read and wrote, merged by exact token prefix, each token once.
+
+A call continues an earlier one when the earlier one's prompt and answer are how its own prompt begins. Such a
+chain is one sample: what was read is masked 0, what the model wrote 1, with the logprobs it had when it was
+written. What does not continue is a fork and a sample of its own; a trunk that forks share goes to the
+longest. Not a tokenizer: ids are compared, text never is.
+
+Next: schemas/events/experience.py
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import pack
+
+import numpy as np
+
+from schemas.events import Choice, InferenceCompleted
+from schemas.ids import Receipt
+from schemas.packed import BYTES_PER_TOKEN, Logprobs, Mask, Temperatures, TokenIds
+
+_ONE = pack("<f", 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A call that is credited."""
+
+    call: InferenceCompleted
+    """The call, read from the log."""
+    offset: int
+    """Its place: the earlier one wins where two fit equally."""
+    is_quoted: bool = False
+    """Named by the report, hence before calls that are covered without being named."""
+    choices: tuple[int, ...] = (0,)
+    """Answers that may be trained, one of them; the first unless a later turn continues another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One sample."""
+
+    token_ids: TokenIds
+    """What the model read and wrote, as its last call saw it."""
+    loss_mask: Mask
+    """1 on what it wrote."""
+    logprobs: Logprobs
+    """As they were when it wrote; 0.0 where masked."""
+    temperatures: Temperatures
+    """As they were when it wrote; 1.0 where masked."""
+    num_prompt_tokens: int
+    """Tokens before the first with mask 1."""
+    num_realigned_tokens: int
+    """Tokens it wrote that a later turn rendered otherwise."""
+    turns: tuple[Turn, ...]
+    """The calls merged, in the order of the tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """What became of the credited calls: each is in exactly one of the two."""
+
+    trajectories: tuple[Trajectory, ...]
+    """Longest first."""
+    too_long: tuple[Receipt, ...]
+    """Calls that alone have more tokens than a sample may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """One answer of one turn; lengths in bytes."""
+
+    turn: Turn
+    choice: Choice
+    kept_bytes: int
+    lost_bytes: int
+
+    @property
+    def prompt_bytes(self) -> int:
+        return len(self.turn.call.prompt_token_ids)
+
+
+def assemble(turns: Sequence[Turn], *, sample_tokens_max: int, realign_tokens_max: int) -> Assembled:
+    """Merge credited calls into samples. Every call must have an answer with a logprob for each token."""
+    ordered = sorted(turns, key=_leaf_order)
+    taken: set[Receipt] = set()
+    trajectories: list[Trajectory] = []
+    too_long: list[Receipt] = []
+    for turn in ordered:
+        if turn.call.receipt in taken:
+            continue
+        taken.add(turn.call.receipt)
+        if _num_bytes(turn) > sample_tokens_max * BYTES_PER_TOKEN:
+            too_long.append(turn.call.receipt)
+            continue
+        others = [other for other in ordered if other.call.receipt not in taken]
+        chain = _chain(turn, others, realign_tokens_max * BYTES_PER_TOKEN)
+        taken.update(branch.turn.call.receipt for branch in chain)
+        trajectories.append(_trajectory(chain))
+    return Assembled(trajectories=tuple(trajectories), too_long=tuple(too_long))
+
+
+def ancestors(turn: Turn, others: Sequence[Turn], *, realign_tokens_max: int) -> tuple[Turn, ...]:
+    """Find the calls that a call continues, first to last: one for each turn of the conversation."""
+    chain = _chain(turn, others, realign_tokens_max * BYTES_PER_TOKEN)
+    return tuple(branch.turn for branch in chain[:-1])
+
+
+def choice_of(call: InferenceCompleted, index: int) -> Choice | None:
+    """Find an answer by its index."""
+    return next((choice for choice in call.choices if choice.index == index), None)
+
+
+def _leaf_order(turn: Turn) -> tuple[int, bool, int]:
+    return (-_num_bytes(turn), not turn.is_quoted, turn.offset)
+
+
+def _num_bytes(turn: Turn) -> int:
+    return len(turn.call.prompt_token_ids) + len(_answer(turn, turn.choices[0]).token_ids)
+
+
+def _answer(turn: Turn, index: int) -> Choice:
+    choice = choice_of(turn.call, index)
+    assert choice is not None, (turn.call.receipt, index)
+    return choice
+
+
+def _chain(leaf: Turn, others: Sequence[Turn], realign_bytes_max: int) -> list[_Branch]:
+    """Walk from the last turn to the first: each link lies wholly within the prompt of the one after it."""
+    answer = _answer(leaf, leaf.choices[0])
+    prompt = leaf.call.prompt_token_ids
+    chain = [_Branch(leaf, answer, len(prompt) + len(answer.token_ids), 0)]
+    fitting = [
+        branch
+        for turn in others
+        if turn.call.tokenizer_digest == leaf.call.tokenizer_digest
+        for branch in _fitting(turn, prompt, realign_bytes_max)
+    ]
+    limit = len(prompt)
+    used = {leaf.call.receipt}
+    for branch in sorted(fitting, key=_link_order):
+        cut = max(0, branch.kept_bytes - limit)
+        is_within = branch.kept_bytes - cut >= branch.prompt_bytes
+        if branch.turn.call.receipt in used or not is_within or branch.lost_bytes + cut > realign_bytes_max:
+            continue
+        used.add(branch.turn.call.receipt)
+        chain.append(_Branch(branch.turn, branch.choice, branch.kept_bytes - cut, branch.lost_bytes + cut))
+        limit = branch.prompt_bytes
+    return chain[::-1]
+
+
+def _link_order(branch: _Branch) -> tuple[int, int, bool, int, int]:
+    turn = branch.turn
+    return (-branch.kept_bytes, branch.lost_bytes, not turn.is_quoted, turn.offset, branch.choice.index)
+
+
+def _fitting(turn: Turn, prompt: bytes, realign_bytes_max: int) -> list[_Branch]:
+    """Give the answers of a turn that `prompt` goes on from."""
+    start = len(turn.call.prompt_token_ids)
+    if not prompt.startswith(turn.call.prompt_token_ids):
+        return []
+    found: list[_Branch] = []
+    for index in turn.choices:
+        choice = _answer(turn, index)
+        kept = len(choice.token_ids)
+        if not prompt.startswith(choice.token_ids, start):
+            kept = _num_common_bytes(choice.token_ids, prompt[start : start + kept])
+        lost = len(choice.token_ids) - kept
+        if lost <= realign_bytes_max:
+            found.append(_Branch(turn, choice, start + kept, lost))
+    return found
+
+
+def _num_common_bytes(written: bytes, rendered: bytes) -> int:
+    """Count the bytes of the tokens that both begin with."""
+    shorter = min(len(written), len(rendered))
+    left = np.frombuffer(written[:shorter], dtype="<u4")
+    differing = np.flatnonzero(left != np.frombuffer(rendered[:shorter], dtype="<u4"))
+    return int(differing[0]) * BYTES_PER_TOKEN if differing.size else shorter
+
+
+def _trajectory(chain: Sequence[_Branch]) -> Trajectory:
+    last = chain[-1]
+    token_ids = last.turn.call.prompt_token_ids + last.choice.token_ids
+    num_tokens = len(token_ids) // BYTES_PER_TOKEN
+    mask, logprobs = bytearray(num_tokens), bytearray(len(token_ids))
+    temperatures = bytearray(_ONE * num_tokens)
+    for branch in chain:
+        start, end = branch.prompt_bytes, branch.kept_bytes
+        num_written = (end - start) // BYTES_PER_TOKEN
+        mask[start // BYTES_PER_TOKEN : end // BYTES_PER_TOKEN] = b"\x01" * num_written
+        logprobs[start:end] = branch.choice.logprobs[: end - start]
+        temperatures[start:end] = pack("<f", branch.turn.call.sampling.temperature) * num_written
+    return Trajectory(
+        token_ids=TokenIds(token_ids),
+        loss_mask=Mask(bytes(mask)),
+        logprobs=Logprobs(bytes(logprobs)),
+        temperatures=Temperatures(bytes(temperatures)),
+        num_prompt_tokens=mask.find(1),
+        num_realigned_tokens=sum(branch.lost_bytes for branch in chain) // BYTES_PER_TOKEN,
+        turns=tuple(branch.turn for branch in chain),
+    )
