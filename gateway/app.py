@@ -1,0 +1,126 @@
+"""Shell: the gateway as one ASGI application: a door that every request passes, then its handler.
+
+The door opens an exchange, checks who calls, and is the one place where errors become answers. Calls that
+must be fast are answered right behind it, all else by FastAPI. Not the composition: deploy/commands has it.
+
+Next: gateway/calls.py
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+
+from gateway.auth import Token, authenticate, require_scope, scope_of
+from gateway.errors import BUG, Problem, error_body, problem_of
+from gateway.exchange import ClientLeftError, Exchange, Header, Message, Receive, Scope, Send
+from gateway.head import read_head
+from gateway.metrics import CallMetrics
+from gateway.rest import EXCHANGE, wrong_method
+from schemas.errors import ReefError
+
+Handler = Callable[[Exchange], Awaitable[None]]
+Routes = Mapping[str, Mapping[str, Handler]]
+"""Handlers by path, then by method."""
+
+
+class Gateway:
+    """The whole gateway, as servers call it."""
+
+    def __init__(
+        self,
+        *,
+        routes: Routes,
+        rest: FastAPI,
+        tokens: Sequence[Token],
+        metrics: CallMetrics,
+        log: Any,
+    ) -> None:
+        """Take the fast routes and the rest."""
+        self._routes = routes
+        self._rest = rest
+        self._tokens = tokens
+        self._metrics = metrics
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or run the lifespan."""
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        self._metrics.opened()
+        try:
+            await self._answer(exchange, scope, receive, send)
+        except ClientLeftError:
+            exchange.result = "client_aborted"
+        except ReefError as error:
+            await self._refuse(exchange, problem_of(error))
+        except Exception:  # noqa: BLE001 - the gateway's one boundary
+            self._log.exception("request_failed", request_id=exchange.request_id, path=exchange.path)
+            await self._refuse(exchange, BUG)
+        finally:
+            self._close(exchange)
+
+    async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange.identify(read_head(scope["headers"]))
+        needed = scope_of(exchange.method, exchange.path)
+        if needed is not None:
+            exchange.grant = authenticate(exchange.head.token, self._tokens)
+            require_scope(exchange.grant, needed)
+        methods = self._routes.get(exchange.path)
+        if methods is None:
+            await self._pass_on(exchange, scope, receive, send)
+            return
+        handler = methods.get(exchange.method)
+        if handler is None:
+            raise wrong_method(exchange.method, exchange.path, methods)
+        await handler(exchange)
+
+    async def _pass_on(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let FastAPI answer; the request id goes on top, the status into the canonical line."""
+        own: Header = (b"x-request-id", exchange.request_id.encode("ascii"))
+
+        async def send_marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                exchange.is_started = True
+                exchange.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), own]
+            else:
+                exchange.num_bytes_out += len(message.get("body", b""))
+            await send(message)
+
+        scope[EXCHANGE] = exchange
+        await self._rest(scope, receive, send_marked)
+
+    async def _refuse(self, exchange: Exchange, problem: Problem) -> None:
+        exchange.result = problem.code
+        if exchange.is_started:
+            return  # the answer is under way: closing the connection is all that can still be said
+        if not exchange.request_id:
+            exchange.identify(exchange.head)
+        headers: tuple[Header, ...] = ()
+        if problem.retry_after is not None:
+            headers = ((b"retry-after", problem.retry_after.encode("latin-1")),)
+        await exchange.respond(problem.status, error_body(problem, exchange.path), headers)
+
+    def _close(self, exchange: Exchange) -> None:
+        duration_s = time.perf_counter() - exchange.started_s
+        exchange.result = exchange.result or ("answered" if exchange.status < 400 else "refused")
+        self._metrics.answered(exchange, duration_s)
+        self._log.info(
+            "request_answered",
+            request_id=exchange.request_id,
+            method=exchange.method,
+            path=exchange.path,
+            status=exchange.status,
+            result=exchange.result,
+            scenario=exchange.scenario,
+            receipt=exchange.receipt,
+            release_id=exchange.release_id,
+            num_tokens=exchange.num_tokens,
+            bytes_in=exchange.num_bytes_in,
+            bytes_out=exchange.num_bytes_out,
+            duration_ms=round(duration_s * 1000, 2),
+        )

@@ -1,0 +1,111 @@
+"""Shell: the routes of the gateway put together from parts that exist already.
+
+Not the composition root: deploy/commands/gateway.py makes the parts from settings; tests make them by hand.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry
+
+from gateway.app import Gateway, Routes
+from gateway.auth import Token
+from gateway.calls import Calls, Recorder
+from gateway.catalog import Catalog
+from gateway.chat import PATH as CHAT_PATH
+from gateway.chat import Chat
+from gateway.completions import PATH as COMPLETIONS_PATH
+from gateway.completions import Completions
+from gateway.engines import Engines
+from gateway.gate import Gate
+from gateway.health import Check, Health
+from gateway.metrics import CallMetrics
+from gateway.models import Models
+from gateway.rest import Lifespan, fastapi_app
+from gateway.settings import CallSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a gateway is made of."""
+
+    catalog: Catalog
+    """Scenarios and what serves in them."""
+    engines: Engines
+    """Open already."""
+    recorder: Recorder
+    """Where events are kept."""
+    metrics: CallMetrics
+    """What the request path counts."""
+    gate: Gate
+    """Closed by swaps."""
+    registry: CollectorRegistry
+    """What /metrics shows."""
+    tokens: Sequence[Token]
+    """Empty: everybody may do everything."""
+    settings: CallSettings
+    """Limits and defaults of calls."""
+    log: Any
+    """Writes the canonical line."""
+    routers: Sequence[APIRouter] = ()
+    """Everything under /reef."""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """What /readyz looks at besides engines and releases."""
+    lifespan: Lifespan | None = None
+    """Runs while the server does."""
+
+
+def gateway_app(parts: Parts) -> Gateway:
+    """Put the routes together."""
+    calls = Calls(
+        catalog=parts.catalog,
+        engines=parts.engines,
+        recorder=parts.recorder,
+        metrics=parts.metrics,
+        gate=parts.gate,
+        settings=parts.settings,
+    )
+    models = Models(
+        catalog=parts.catalog,
+        public_model=parts.settings.public_model,
+        created_at_s=time.time_ns() // 1_000_000_000,
+    )
+    health = Health(checks={**own_checks(parts), **parts.checks}, registry=parts.registry)
+    rest = fastapi_app(parts.lifespan)
+    for router in parts.routers:
+        rest.include_router(router)
+    routes: Routes = {
+        CHAT_PATH: {"POST": calls.handler(Chat())},
+        COMPLETIONS_PATH: {"POST": calls.handler(Completions())},
+        "/v1/models": {"GET": models.listed},
+        f"/v1/models/{parts.settings.public_model}": {"GET": models.shown},
+        "/healthz": {"GET": health.healthz},
+        "/readyz": {"GET": health.readyz},
+        "/metrics": {"GET": health.metrics},
+    }
+    return Gateway(routes=routes, rest=rest, tokens=parts.tokens, metrics=parts.metrics, log=parts.log)
+
+
+def own_checks(parts: Parts) -> Mapping[str, Check]:
+    """Look at the engines and at what serves."""
+
+    async def engines() -> str | None:
+        if await parts.engines.are_ready():
+            return None
+        return "expected every engine to answer, got one that does not: see its log"
+
+    async def releases() -> str | None:
+        missing = [name for name in parts.catalog.names() if not _serves(parts.catalog, name)]
+        if not missing:
+            return None
+        return f"expected a release of every scenario, got none of {', '.join(missing)}: start `reef release`"
+
+    return {"engine": engines, "release": releases}
+
+
+def _serves(catalog: Catalog, name: str) -> bool:
+    state = catalog.get(name)
+    return state is not None and state.serving is not None

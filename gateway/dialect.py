@@ -1,0 +1,71 @@
+"""Pure: what an API must be able to do so that its calls are answered by the engine and captured.
+
+A dialect translates; it neither asks nor records. Each stands in the file of its name.
+
+Next: gateway/chat.py
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gateway.capture import Capture
+from gateway.errors import Problem
+from schemas.events import Api, CaptureFault, Sampling
+from schemas.ids import Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A client's request, understood."""
+
+    upstream: dict[str, Any]
+    """What to ask the engine, but for what every call adds (`model`, `cache_salt`)."""
+    path: str
+    """The engine's route."""
+    sampling: Sampling
+    """As asked and written out."""
+    is_stream: bool
+    """Whether the client wants a stream."""
+    system: str
+    """First system message, for the route."""
+    user: str
+    """First user message, for the route."""
+    faults: tuple[CaptureFault, ...] = ()
+    """Known before the engine is asked, such as an image in the prompt."""
+    wants: frozenset[str] = frozenset()
+    """What the client asked for among `logprobs`, `token_ids` and `usage`."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """The client's own request."""
+
+
+class StreamTranslator(Protocol):
+    """One stream, from the engine's chunks to the client's bytes."""
+
+    def chunk(self, chunk: dict[str, Any], payload: bytes) -> bytes:
+        """Translate a chunk; `payload` is its JSON as the engine wrote it. May give nothing."""
+
+    def ending(self, capture: Capture, receipt: Receipt | None) -> bytes:
+        """Give the last bytes of a whole stream, with the receipt where the client wants it."""
+
+    def broken(self, problem: Problem) -> bytes:
+        """Give the last bytes of a stream that broke."""
+
+
+class Dialect(Protocol):
+    """An API that clients speak."""
+
+    api: Api
+    """Its name in events."""
+
+    def ask(self, body: dict[str, Any], defaults: Sampling) -> Ask:
+        """Understand a request. Raises RejectedError."""
+
+    def answer(self, ask: Ask, answer: dict[str, Any], raw: bytes, model: str) -> bytes:
+        """Give the client's whole answer; `raw` is `answer` as the engine wrote it."""
+
+    def translator(self, ask: Ask, model: str) -> StreamTranslator:
+        """Begin a stream."""
+
+    def whole(self, ask: Ask, capture: Capture, model: str) -> bytes:
+        """Give the answer that a stream amounts to, for the record."""

@@ -1,0 +1,92 @@
+"""Shell: FastAPI for everything that need not be fast, made to refuse in the gateway's own words only.
+
+Not routes: those stand where their nouns do, and are included by the composition.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from gateway.errors import BUG, Problem, error_body, problem_of
+from gateway.exchange import Exchange, Receive, Scope, Send
+from schemas.errors import ReefError, RejectedError
+
+EXCHANGE = "reef.exchange"
+"""Where a route finds its exchange in the ASGI scope."""
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def fastapi_app(lifespan: Lifespan | None = None) -> FastAPI:
+    """Make the application for everything that need not be fast, refusing in JSON only."""
+    app = FastAPI(
+        title="Reef on a stream", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
+    )
+    app.router.default = _no_such_route
+    app.add_exception_handler(ReefError, _answer_refusal)
+    app.add_exception_handler(HTTPException, _answer_http_exception)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(Exception, _answer_bug)
+    return app
+
+
+async def _answer_refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ReefError)
+    return _problem_response(request, problem_of(error))
+
+
+async def _answer_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow", "another method")
+    if error.status_code == 405:
+        return _problem_response(
+            request, problem_of(wrong_method(request.method, request.url.path, [allowed]))
+        )
+    message = f"expected a request that this route can read, got: {error.detail}: correct it"
+    return _problem_response(request, Problem(status=error.status_code, code="bad_request", message=message))
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    param = ".".join(str(part) for part in first["loc"][1:])
+    message = f"expected {param or 'the body'} as documented, got a value where: {first['msg']}: correct it"
+    return _problem_response(
+        request, Problem(status=400, code="bad_field", message=message, param=param or None)
+    )
+
+
+def exchange_of(request: Request) -> Exchange:
+    """Give the exchange that a route answers."""
+    exchange: Exchange = request.scope[EXCHANGE]
+    return exchange
+
+
+async def _answer_bug(request: Request, error: Exception) -> Response:
+    return _problem_response(request, BUG)
+
+
+def _problem_response(request: Request, problem: Problem) -> Response:
+    headers = {"retry-after": problem.retry_after} if problem.retry_after else {}
+    exchange_of(request).result = problem.code
+    body = error_body(problem, request.url.path)
+    return Response(body, problem.status, headers, media_type="application/json")
+
+
+async def _no_such_route(scope: Scope, receive: Receive, send: Send) -> None:
+    path = scope["path"]
+    raise RejectedError(
+        f"expected a route of this gateway, got {scope['method']} {path[:120]!r}: see docs/http.md",
+        reason="no_such_route",
+    )
+
+
+def wrong_method(method: str, path: str, allowed: Iterable[str]) -> RejectedError:
+    """Say which methods a route has."""
+    return RejectedError(
+        f"expected {' or '.join(sorted(allowed))} on {path}, got {method}: use that",
+        reason="method_not_allowed",
+    )
