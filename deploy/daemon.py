@@ -10,9 +10,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -23,21 +24,23 @@ from schemas.errors import UnavailableError
 LOG_BYTES_MAX = 64 * 1024 * 1024
 """A log longer than this at a start is set aside, in place of the one before."""
 
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
+"""No further variables."""
+
 _POLL_S = 0.1
+_TERM_S_MAX = 10.0
 _KILL_S_MAX = 10.0
 _CLOCK_SLACK_S = 1.5  # the kernel counts a start in ticks since a boot whose time is known to a second
+
+_Started = tuple[psutil.Process, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to run a program, and how to know that it is ready."""
+    """Where a program runs, and how to know that it is ready."""
 
     name: str
     """One word: names the log, the record and the lines about it."""
-    argv: tuple[str, ...]
-    """Readable by everybody on the machine: no secrets here."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Added to ours; secrets may stand here."""
     folder: Path
     """Its working folder."""
     log_path: Path
@@ -82,15 +85,19 @@ class Daemon:
         reap(self.launch.record_path)
         _set_long_log_aside(self.launch.log_path)
 
-    def start(self) -> None:
-        """Start it; `clear` comes first. Raises UnavailableError."""
+    def start(self, argv: Sequence[str], *, environ: Mapping[str, str] = NOTHING_MORE) -> None:
+        """Start it; `clear` comes first.
+
+        Everybody on the machine can read `argv`; secrets belong into `environ`, which is added to ours.
+        Raises UnavailableError.
+        """
         assert not self.is_running(), f"{self.launch.name} runs already"
         launch = self.launch
         with launch.log_path.open("ab") as log:
             try:
                 self._process = subprocess.Popen(
-                    launch.argv,
-                    env=child_environ(dict(launch.environ)),
+                    argv,
+                    env=child_environ(dict(environ)),
                     cwd=launch.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -99,8 +106,7 @@ class Daemon:
                 )
             except OSError as error:
                 raise UnavailableError(
-                    f"expected to start {launch.argv[0]} for {launch.name}, got {error.strerror}: "
-                    "run `make setup`",
+                    f"expected to start {argv[0]} for {launch.name}, got {error.strerror}: run `make setup`",
                     reason="not_startable",
                 ) from error
         record(self._process.pid, launch.record_path)
@@ -117,11 +123,7 @@ class Daemon:
             if not self.is_running():
                 raise self.ended_error()
             if time.monotonic() >= deadline_s:
-                raise UnavailableError(
-                    f"expected {launch.name} to be ready within {launch.ready_s_max:g} s, it is not: "
-                    f"read {launch.log_path}",
-                    reason="not_ready",
-                )
+                raise self.slow_error()
             time.sleep(_POLL_S)
         self.record_session()
 
@@ -136,6 +138,14 @@ class Daemon:
             f"expected {self.launch.name} to run, it ended with status {self.exit_code}: "
             f"read {self.launch.log_path}",
             reason="ended",
+        )
+
+    def slow_error(self) -> UnavailableError:
+        """Say that it does not answer and where to look."""
+        return UnavailableError(
+            f"expected {self.launch.name} to be ready within {self.launch.ready_s_max:g} s, it is not: "
+            f"read {self.launch.log_path}",
+            reason="not_ready",
         )
 
     def stop(self, *, stop_s_max: float | None = None) -> None:
@@ -159,11 +169,22 @@ class Daemon:
         _kill(_session(process.pid))
         process.wait(_KILL_S_MAX)
 
+    def signal_kill(self) -> None:
+        """Kill its processes without waiting: for a signal handler, while `stop` waits."""
+        if self._process is not None:
+            _send(_session(self._process.pid), signal.SIGKILL)
+
 
 def record(pid: int, path: Path) -> None:
     """Write down a process and its session: pids and start times. One that just ended is left out."""
     rows = [{"pid": process.pid, "started_s": started_s} for process, started_s in _session(pid)]
     write_whole(path, json.dumps({"session": pid, "processes": rows}).encode())
+
+
+def record_process(pid: int, path: Path) -> None:
+    """Write down one process without the others of its session, which is somebody's shell."""
+    row = {"pid": pid, "started_s": psutil.Process(pid).create_time()}
+    write_whole(path, json.dumps({"session": pid, "processes": [row]}).encode())
 
 
 def recorded_pid(path: Path) -> int | None:
@@ -173,11 +194,17 @@ def recorded_pid(path: Path) -> int | None:
 
 
 def reap(path: Path) -> int:
-    """End what is left of a recorded program, and nobody else; say how many processes that were."""
+    """End what is left of a recorded program, and nobody else; say how many processes that were.
+
+    Its first process is asked to end, so that it can close its files; after ten seconds all are killed.
+    """
     session, rows = _read_record(path)
     left = [(psutil.Process(pid), started_s) for pid, started_s in rows if _is_same(pid, started_s)]
-    if any(process.pid == session for process, _ in left):
+    leaders = [row for row in left if row[0].pid == session]
+    if leaders:
         left = _session(session)  # the leader is ours, so is whatever it started since
+        _send(leaders, signal.SIGTERM)
+        psutil.wait_procs([process for process, _ in leaders], timeout=_TERM_S_MAX)
     _kill(left)
     path.unlink(missing_ok=True)
     return len(left)
@@ -208,7 +235,7 @@ def _is_same(pid: int, started_s: float) -> bool:
         return False
 
 
-def _session(leader: int) -> list[tuple[psutil.Process, float]]:
+def _session(leader: int) -> list[_Started]:
     """Give the living processes of a session, with their start times."""
     found = []
     for process in psutil.process_iter():
@@ -218,11 +245,15 @@ def _session(leader: int) -> list[tuple[psutil.Process, float]]:
     return found
 
 
-def _kill(processes: list[tuple[psutil.Process, float]]) -> None:
+def _kill(processes: list[_Started]) -> None:
+    _send(processes, signal.SIGKILL)
+    psutil.wait_procs([process for process, _ in processes], timeout=_KILL_S_MAX)
+
+
+def _send(processes: list[_Started], number: signal.Signals) -> None:
     for process, _ in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
-    psutil.wait_procs([process for process, _ in processes], timeout=_KILL_S_MAX)
+            process.send_signal(number)  # psutil looks at the start time first: never a stranger
 
 
 def _set_long_log_aside(path: Path) -> None:

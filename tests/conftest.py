@@ -1,14 +1,51 @@
-"""Fixtures that run the real programs: started once a session when first asked for, ended by pid."""
+"""Fixtures that run the real programs: started once a session when first asked for, ended by pid.
+
+Tests share what runs here, so they choose names (topics, repositories) that nobody else uses. One that
+stops or kills a program makes its own with `kafka_factory`.
+"""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
+from deploy.daemon import reap, recorded_pid
+from deploy.embedded.engine import Engine, EngineOptions
+from deploy.embedded.engine_environment import find_device
 from deploy.embedded.kafka import Kafka, KafkaOptions
+from deploy.embedded.lakefs import Lakefs, LakefsOptions
 from deploy.ports import free_port
 from deploy.settings import read_cache_dir
+
+ENGINE_TEST_S_MAX = 900
+"""A test that uses the engine may be the one that starts it, on a machine that does other things too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakefsEndpoint:
+    """A lakeFS server that runs."""
+
+    url: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineEndpoint:
+    """A vLLM server that runs."""
+
+    url: str
+    model: str
+    model_dir: Path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("engine") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(ENGINE_TEST_S_MAX))
 
 
 @pytest.fixture(scope="session")
@@ -18,13 +55,23 @@ def cache_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def kafka_factory(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Kafka]]:
+def make_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Make state folders, after ending what test runs that were killed left behind."""
+    for path in tmp_path_factory.getbasetemp().parent.glob("pytest-*/*/run/*.json"):
+        pid = recorded_pid(path)
+        if pid is not None and psutil.Process(pid).ppid() == 1:  # its test run is gone
+            reap(path)
+    return tmp_path_factory.mktemp
+
+
+@pytest.fixture(scope="session")
+def kafka_factory(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[Callable[[], Kafka]]:
     """Make running brokers of one's own: `kafka.stop()`, `.daemon.kill()`, `.start()`, `.wait_ready()`."""
     with ExitStack() as stack:
 
         def make() -> Kafka:
-            state_dir = tmp_path_factory.mktemp("kafka")
-            kafka = Kafka(KafkaOptions(state_dir=state_dir, cache_dir=cache_dir, port=free_port()))
+            options = KafkaOptions(state_dir=make_state_dir("kafka"), cache_dir=cache_dir, port=free_port())
+            kafka = Kafka(options)
             kafka.prepare()
             stack.callback(kafka.stop)
             kafka.start()
@@ -38,3 +85,49 @@ def kafka_factory(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def kafka_bootstrap(kafka_factory: Callable[[], Kafka]) -> str:
     """The address of a real broker that all tests share: name topics so that they do not meet."""
     return kafka_factory().bootstrap
+
+
+@pytest.fixture(scope="session")
+def lakefs(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[LakefsEndpoint]:
+    """A real lakeFS server that all tests share: name repositories so that they do not meet."""
+    server = Lakefs(LakefsOptions(state_dir=make_state_dir("lakefs"), cache_dir=cache_dir, port=free_port()))
+    server.prepare()
+    try:
+        server.start()
+        server.wait_ready()
+        yield LakefsEndpoint(
+            url=server.url,
+            access_key_id=server.credentials.access_key_id,
+            secret_access_key=server.credentials.secret_access_key.get_secret_value(),
+        )
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def tiny_engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[EngineEndpoint]:
+    """A real vLLM with two random layers: quick answers without meaning."""
+    with _running_engine("tiny", cache_dir, make_state_dir("tiny-engine")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def smollm2_engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[EngineEndpoint]:
+    """A real vLLM with SmolLM2-135M-Instruct: answers with meaning."""
+    with _running_engine("smollm2-135m", cache_dir, make_state_dir("smollm2-engine")) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def _running_engine(model: str, cache_dir: Path, state_dir: Path) -> Iterator[EngineEndpoint]:
+    options = EngineOptions(
+        state_dir=state_dir, cache_dir=cache_dir, port=free_port(), model=model, device=find_device()
+    )
+    engine = Engine(options)
+    engine.prepare()
+    try:
+        engine.start()
+        engine.wait_ready()
+        yield EngineEndpoint(url=engine.url, model=engine.model.name, model_dir=Path(engine.model.source))
+    finally:
+        engine.stop()

@@ -57,7 +57,6 @@ class Kafka:
         self.daemon = Daemon(
             Launch(
                 name="kafka",
-                argv=(*self._java, "kafka.Kafka", str(self._properties)),
                 folder=self._folder,
                 log_path=options.state_dir / "logs" / "kafka.log",
                 record_path=options.state_dir / "run" / "kafka.json",
@@ -88,15 +87,15 @@ class Kafka:
         require_free_port(self._options.port, setting="kafka.port")
         write_whole(self._properties, self._configuration(free_port()).encode())
         self._format()
-        self.daemon.start()
+        self.daemon.start((*self._java, "kafka.Kafka", str(self._properties)))
 
     def wait_ready(self) -> None:
         """Wait until the broker takes part in its cluster of one. Raises UnavailableError."""
         self.daemon.wait_ready()
 
-    def stop(self) -> None:
+    def stop(self, *, stop_s_max: float | None = None) -> None:
         """Stop the broker in order."""
-        self.daemon.stop()
+        self.daemon.stop(stop_s_max=stop_s_max)
 
     def _answers(self) -> bool:
         return num_brokers(HOST, self._options.port) > 0

@@ -29,7 +29,8 @@ async def _write(bootstrap: str, topic: str, value: bytes) -> None:
 async def _read_first(bootstrap: str, topic: str) -> bytes | None:
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        return (await consumer.getone()).value
+        value: bytes | None = (await consumer.getone()).value
+        return value
 
 
 async def test_a_killed_broker_comes_back_with_what_was_written(kafka_factory: Callable[[], Kafka]) -> None:

@@ -1,0 +1,137 @@
+"""Shell: the inference engine on this machine: vLLM's server in an environment of its own.
+
+Not the gateway: it listens on loopback without a token, since it has routes that change its weights.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.daemon import Daemon, Launch
+from deploy.embedded.engine_environment import Device, prepare_engine_environment
+from deploy.embedded.model import Model, prepare_model
+from deploy.ports import HOST, require_free_port
+from deploy.probe import answers
+
+_READY_S_MAX = 900.0  # a large model is read from a disk
+_STOP_S_MAX = 15.0
+_CPU_CONTEXT_TOKENS_MAX = 2_048
+_CPU_ARGUMENTS = (
+    "--enforce-eager",  # compiling costs minutes and gains nothing here
+    "--max-num-seqs=16",
+    "--max-num-batched-tokens=512",  # a long prefill would delay a pause
+)
+_ARGUMENTS = (
+    "--generation-config=vllm",  # else a model's own top_p, top_k and temperature fill what a client omits
+    "--logprobs-mode=processed_logprobs",  # those of the distribution that was sampled from
+)
+_CPU_KV_CACHE_GIB = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """What an engine of ours is told."""
+
+    state_dir: Path
+    """The state folder of the deployment; the engine keeps to `engine/`, `logs/` and `run/` in it."""
+    cache_dir: Path
+    """Where its environment and the prepared models are."""
+    port: int
+    """Where it listens, on loopback."""
+    model: str
+    """A folder, a name that the project prepares, or a hub id."""
+    device: Device
+    """Which build of vLLM runs."""
+    extra_arguments: tuple[str, ...] = ()
+    """Further arguments of vLLM; they come last, so they win."""
+
+
+class Engine:
+    """The embedded engine."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        """Prepare and start nothing yet."""
+        self._options = options
+        self._python: Path | None = None
+        self._model: Model | None = None
+        self.daemon = Daemon(
+            Launch(
+                name="engine",
+                folder=options.state_dir / "engine",
+                log_path=options.state_dir / "logs" / "engine.log",
+                record_path=options.state_dir / "run" / "engine.json",
+                is_ready=self._answers,
+                ready_s_max=_READY_S_MAX,
+                stop_s_max=_STOP_S_MAX,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where clients begin."""
+        return f"http://{HOST}:{self._options.port}"
+
+    @property
+    def model(self) -> Model:
+        """What it serves; known once prepared."""
+        assert self._model is not None, "the engine is not prepared"
+        return self._model
+
+    def prepare(self) -> None:
+        """Make the environment and the model, once a machine. Raises UnavailableError, ConfigurationError."""
+        self._python = prepare_engine_environment(self._options.device, self._options.cache_dir)
+        self._model = prepare_model(self._options.model, self._options.cache_dir)
+
+    def start(self) -> None:
+        """Start the engine. Raises UnavailableError."""
+        assert self._python is not None, "the engine is not prepared"
+        self.daemon.clear()
+        require_free_port(self._options.port, setting="inference.port")
+        self.daemon.start((str(self._python), *self._arguments()), environ=self._environ())
+
+    def wait_ready(self) -> None:
+        """Wait until the engine answers. Raises UnavailableError."""
+        self.daemon.wait_ready()
+
+    def stop(self, *, stop_s_max: float | None = None) -> None:
+        """Stop the engine and its workers."""
+        self.daemon.stop(stop_s_max=stop_s_max)
+
+    def _answers(self) -> bool:
+        return answers(f"{self.url}/health")
+
+    def _arguments(self) -> tuple[str, ...]:
+        on_cpu = self._options.device == "cpu"
+        return (
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            f"--model={self.model.source}",
+            f"--served-model-name={self.model.name}",
+            f"--host={HOST}",
+            f"--port={self._options.port}",
+            *_ARGUMENTS,
+            *((*_CPU_ARGUMENTS, *_context_argument(self.model)) if on_cpu else ()),
+            *self._options.extra_arguments,
+        )
+
+    def _environ(self) -> dict[str, str]:
+        cache_dir = self._options.cache_dir
+        return {
+            "VLLM_SERVER_DEV_MODE": "1",  # opens the routes that change weights
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1" if self.model.is_local else "0",
+            "VLLM_CPU_KVCACHE_SPACE": str(_CPU_KV_CACHE_GIB),
+            "VLLM_CACHE_ROOT": str(cache_dir / "vllm"),
+            "VLLM_CONFIG_ROOT": str(cache_dir / "vllm-config"),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+
+
+def _context_argument(model: Model) -> tuple[str, ...]:
+    """Bound the context on a CPU, where a token of cache costs as much as it does on a GPU."""
+    if not model.is_local:
+        return (f"--max-model-len={_CPU_CONTEXT_TOKENS_MAX}",)
+    config = json.loads((Path(model.source) / "config.json").read_bytes())
+    tokens_max = int(config.get("max_position_embeddings", _CPU_CONTEXT_TOKENS_MAX))
+    return (f"--max-model-len={min(tokens_max, _CPU_CONTEXT_TOKENS_MAX)}",)
