@@ -20,6 +20,16 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Which offsets of a partition can be read."""
+
+    start: int
+    """Of the oldest record that the log still holds."""
+    end: int
+    """Behind the newest committed record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A committed record."""
 

@@ -214,7 +214,7 @@ def _state(name: str) -> TopicSpec:
     return TopicSpec(
         name=name,
         events=(),
-        key="state key, in the partition of the input",
+        key="state key",
         cleanup=Cleanup.COMPACT,
         retention_ms=FOREVER_MS,
         extra=_STATE_SEGMENTS,

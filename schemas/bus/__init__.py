@@ -5,16 +5,17 @@ aiokafka is used here and nowhere else but in streams, where Faust brings its ow
 Next: gateway/app.py
 """
 
-from schemas.bus.access import BusLimits, KafkaAccess
+from schemas.bus.access import BusLimits, KafkaAccess, kafka_access
 from schemas.bus.production import Delivery
 from schemas.bus.publisher import Publisher
 from schemas.bus.reader import Reader
 from schemas.bus.resolver import Resolver
 from schemas.bus.schema_log import SchemaLog
 from schemas.bus.transactional import TransactionalPublisher
-from schemas.records import Outgoing, Place, Placed, Record, rejection
+from schemas.records import Bounds, Outgoing, Place, Placed, Record, rejection
 
 __all__ = [
+    "Bounds",
     "BusLimits",
     "Delivery",
     "KafkaAccess",
@@ -27,5 +28,6 @@ __all__ = [
     "Resolver",
     "SchemaLog",
     "TransactionalPublisher",
+    "kafka_access",
     "rejection",
 ]

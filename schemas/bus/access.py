@@ -11,6 +11,8 @@ from typing import Any, Literal
 from pydantic import SecretStr
 
 from schemas.errors import RejectedError
+from schemas.settings import KafkaSettings
+from schemas.settings.secrets import KafkaLogin
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -32,6 +34,18 @@ class KafkaAccess:
     """Set with SASL."""
     ca_file: Path | None = None
     """PEM of the authorities to trust; None for the system's."""
+
+
+def kafka_access(kafka: KafkaSettings, login: KafkaLogin | None = None) -> KafkaAccess:
+    """Take out of the settings what clients need; `schemas.settings.secrets` gives the login."""
+    return KafkaAccess(
+        bootstrap=kafka.bootstrap_servers,
+        protocol=kafka.security.protocol,
+        mechanism=kafka.security.mechanism,
+        username=None if login is None else login.username.get_secret_value(),
+        password=None if login is None else login.password,
+        ca_file=kafka.security.ca_file,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

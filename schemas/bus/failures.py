@@ -52,7 +52,7 @@ async def calling(what: str, deadline_s: float) -> AsyncIterator[None]:
 
 def translated(error: kafka.KafkaError, what: str) -> ReefError:
     """Sort a failure by who can act."""
-    said = f"expected Kafka to {what}, got {type(error).__name__}: {error}"
+    said = f"expected Kafka to {what}, got {error}"
     if isinstance(error, _FENCED):
         return ConflictError(f"{said}: another producer took over this transactional id", reason="fenced")
     if isinstance(error, _OVERRUN):

@@ -4,7 +4,7 @@ Whoever reads keeps the offset himself, beside what he made of it (in a transact
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +16,7 @@ from schemas.bus.access import BusLimits, KafkaAccess, client_options
 from schemas.bus.failures import calling, until_open
 from schemas.errors import ConflictError, UnavailableError
 from schemas.events import Header
-from schemas.records import Place, Record
+from schemas.records import Bounds, Place, Record
 
 _CLOSE_DEADLINE_S = 10.0
 _POLL_S = 0.05
@@ -75,17 +75,21 @@ class Reader:
 
     async def log_start(self, topic: str, partition: int) -> int:
         """Give the offset of the oldest record that the log still holds."""
-        place = TopicPartition(topic, partition)
-        async with calling(f"tell where {topic}/{partition} begins", self._limits.deadline_s):
-            offsets = await self._consumer.beginning_offsets([place])
-        return int(offsets[place])
+        place = Place(topic, partition)
+        return (await self.bounds([place]))[place].start
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """Give the offset behind the newest committed record; open transactions stand at or behind it."""
-        place = TopicPartition(topic, partition)
-        async with calling(f"tell where {topic}/{partition} ends", self._limits.deadline_s):
-            offsets = await self._consumer.end_offsets([place])
-        return int(offsets[place])
+        place = Place(topic, partition)
+        return (await self.bounds([place]))[place].end
+
+    async def bounds(self, places: Collection[Place]) -> Mapping[Place, Bounds]:
+        """Give where these partitions begin and end, as `log_start` and `end_offset` do."""
+        asked = [TopicPartition(*place) for place in places]
+        async with calling("tell where logs begin and end", self._limits.deadline_s):
+            starts = await self._consumer.beginning_offsets(asked)
+            ends = await self._consumer.end_offsets(asked)
+        return {Place(*place): Bounds(start=starts[place], end=ends[place]) for place in asked}
 
     async def follow(self, starts: Mapping[Place, int]) -> None:
         """Read these partitions from these offsets on, instead of any before.
@@ -93,25 +97,9 @@ class Reader:
         Raises ConflictError `log_truncated` or `beyond_end` when the log does not hold an offset: never is a
         record skipped in silence.
         """
-        for place, offset in starts.items():
-            await self._check_start(place, offset)
+        for place, bounds in (await self.bounds(starts)).items():
+            _check_start(place, starts[place], bounds)
         self._seek(starts)
-
-    async def _check_start(self, place: Place, offset: int) -> None:
-        start, end = await self.log_start(*place), await self.end_offset(*place)
-        where = f"{place.topic}/{place.partition}"
-        if offset < start:
-            raise ConflictError(
-                f"expected to go on at offset {offset} of {where}, but its log begins at {start}: "
-                "records are gone unread; restore the topic, or decide to go on without them",
-                reason="log_truncated",
-            )
-        if offset > end:
-            raise ConflictError(
-                f"expected to go on at offset {offset} of {where}, but its log ends at {end}: is this "
-                "another cluster, or was the topic made anew?",
-                reason="beyond_end",
-            )
 
     def _seek(self, starts: Mapping[Place, int]) -> None:
         self._turn += 1
@@ -201,6 +189,22 @@ class _Progress:
                 f"{self._stall_s_max:g} s: check that it runs, and that no transaction stays open",
                 reason="stalled",
             )
+
+
+def _check_start(place: Place, offset: int, bounds: Bounds) -> None:
+    where = f"{place.topic}/{place.partition}"
+    if offset < bounds.start:
+        raise ConflictError(
+            f"expected to go on at offset {offset} of {where}, but its log begins at {bounds.start}: "
+            "records are gone unread; restore the topic, or decide to go on without them",
+            reason="log_truncated",
+        )
+    if offset > bounds.end:
+        raise ConflictError(
+            f"expected to go on at offset {offset} of {where}, but its log ends at {bounds.end}: is this "
+            "another cluster, or was the topic made anew?",
+            reason="beyond_end",
+        )
 
 
 def record_of(message: ConsumerRecord) -> Record:
