@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
 
 from schemas.claims import (
     CLAIM_CHECK_THRESHOLD_BYTES,
@@ -31,7 +32,7 @@ from schemas.errors import RejectedError, UnavailableError
 from schemas.events import EVENT_TYPES, Event
 from schemas.forms import Form, Large, Many, Record, record_form
 from schemas.ids import Sha256
-from schemas.varint import ref_bytes
+from schemas.varint import ref_bytes, truncated
 
 __all__ = [
     "SCHEMAS",
@@ -49,6 +50,7 @@ __all__ = [
 
 MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
+_UNRESOLVED = (SchemaResolutionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
 NOTHING_MOVED: Mapping[bytes, BlobRef] = {}
 
 Decode = Callable[[bytes, Mapping[Sha256, bytes]], Event]
@@ -226,6 +228,8 @@ def _decode_body(decoder: Decoder, data: bytes, at: int, blobs: Mapping[Sha256, 
         event, end = decoder(data, at, len(data), blobs, missing)
     except REFUSALS as error:
         raise _refusal(error) from error
+    if end > len(data):
+        truncated()
     if end != len(data):
         raise RejectedError(
             f"expected the end after {end} bytes, got {len(data) - end} more: send one record at a time",
@@ -245,19 +249,35 @@ def _refusal(error: Exception) -> RejectedError:
     )
 
 
+class _Whole(io.BytesIO):
+    """Gives as many bytes as asked for, or none: fastavro takes a short string for a whole one."""
+
+    def read(self, num_bytes: int | None = -1, /) -> bytes:
+        data = super().read(num_bytes)
+        if num_bytes is None or len(data) != num_bytes:
+            raise EOFError(f"{num_bytes} bytes were to follow")
+        return data
+
+
 def _resolved(body: bytes, written: Any, own: Any) -> bytes:
     """Rewrite a body of another schema as a body of ours."""
-    source, target = io.BytesIO(body), io.BytesIO()
+    source, target = _Whole(body), io.BytesIO()
     try:
         value = schemaless_reader(source, written, own, return_record_name=True)
         schemaless_writer(target, own, value)
-    except (ValueError, TypeError, KeyError, IndexError, EOFError) as error:
+    except EOFError as error:
+        raise _refusal(IndexError()) from error
+    except _UNRESOLVED as error:
         raise RejectedError(
             f"expected a record that resolves to our schema, got: {error}: compare the schemas",
             reason="bad_value",
         ) from error
-    if source.read(1):
-        raise RejectedError("expected the end, got more bytes: send one record at a time", reason="trailing")
+    if source.tell() != len(body):
+        raise RejectedError(
+            f"expected the end after {source.tell()} bytes, got {len(body) - source.tell()} more: "
+            "send one record at a time",
+            reason="trailing",
+        )
     return target.getvalue()
 
 

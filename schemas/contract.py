@@ -16,14 +16,15 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any
 
+from fastavro.schema import SchemaParseException, UnknownType, to_parsing_canonical_form
 from fastavro.schema import fingerprint as digest_of_form
-from fastavro.schema import to_parsing_canonical_form
 
 from schemas.errors import RejectedError
 
 Fingerprint = bytes
 """8 bytes, CRC-64-AVRO of the canonical form, as they stand on the wire (little-endian)."""
 
+_BREAKAGES = (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError)
 _FILE = re.compile(r"(?P<event>[A-Z][A-Za-z]+)\.v(?P<version>[1-9][0-9]*)\.avsc")
 
 
@@ -46,9 +47,10 @@ def parsed(schema_json: str) -> dict[str, Any]:
     try:
         schema = json.loads(schema_json)
         to_parsing_canonical_form(schema)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _BREAKAGES as error:
+        detail = " ".join(str(error).split())[:200]
         raise RejectedError(
-            f"expected an Avro schema in JSON, got a text that breaks at: {error}", reason="bad_schema"
+            f"expected an Avro schema in JSON, got a text that breaks at: {detail}", reason="bad_schema"
         ) from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise RejectedError("expected the Avro schema of a record, got another type", reason="bad_schema")

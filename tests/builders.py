@@ -1,5 +1,6 @@
 """Pure: one valid event of each type, the same at every call, with whatever a test names changed."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from schemas.events import (
@@ -14,6 +15,7 @@ from schemas.events import (
     Choice,
     ClockTicked,
     ErasureRequested,
+    Event,
     EventRejected,
     ExperienceAssembled,
     ExperienceRevised,
@@ -510,7 +512,7 @@ def an_event_rejected(**changes: Any) -> EventRejected:
 an_inference = an_inference_completed
 a_feedback = a_feedback_reported
 
-BUILDERS = {
+BUILDERS: Mapping[type[Event], Callable[..., Event]] = {
     InferenceCompleted: an_inference_completed,
     FeedbackReported: a_feedback_reported,
     ErasureRequested: an_erasure_requested,
