@@ -35,6 +35,8 @@ class FileBlobs:
         try:
             data = await asyncio.to_thread(_read, self._path(ref.sha256), ref.size + 1)
         except FileNotFoundError as error:
+            if not self._folder.is_dir():
+                raise _unavailable(error) from error  # a disk that is not mounted has lost nothing
             raise missing_blob(ref, self.uri_of(ref.sha256)) from error
         except OSError as error:
             raise _unavailable(error) from error
