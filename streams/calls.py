@@ -13,8 +13,9 @@ from schemas.events import (
 from schemas.ids import Receipt, route_of
 from schemas.packed import BYTES_PER_TOKEN
 from streams.entries import Branch, Call, CallStatus, Fact, digest, scenario_digest
-from streams.moment import SECOND_US, Moment, limits_of, made_us
+from streams.moment import SECOND_US
 from streams.scenario import Scenario
+from streams.window import SessionMoment, limits_of, made_us, settle
 
 REASONS = (
     (Fact.OPTED_OUT, OutcomeReason.OPTED_OUT),
@@ -29,7 +30,7 @@ REASONS = (
 _FORBIDDING = sum(fact for fact, _ in REASONS)
 
 
-def note_call(moment: Moment, event: InferenceCompleted) -> Call | None:
+def note_call(moment: SessionMoment, event: InferenceCompleted) -> Call | None:
     """Remember a call that arrives, and settle it at once if it may not train; None when it is a repeat.
 
     Raises RejectedError.
@@ -44,8 +45,8 @@ def note_call(moment: Moment, event: InferenceCompleted) -> Call | None:
         status=CallStatus.PENDING,
         facts=facts_of(event),
         offset=moment.timed.offset,
-        arrived_us=moment.now_us,
-        deadline_us=moment.now_us + limits_of(scenario).join_window_s * SECOND_US,
+        arrived_us=moment.state.now_us,
+        deadline_us=moment.state.now_us + limits_of(scenario).join_window_s * SECOND_US,
         num_prompt_tokens=len(event.prompt_token_ids) // BYTES_PER_TOKEN,
         scenario=scenario_digest(event.scenario),
         branches=_branches(event, scenario),
@@ -54,20 +55,20 @@ def note_call(moment: Moment, event: InferenceCompleted) -> Call | None:
     state.put_call(event.receipt, call)
     reason = _forgotten(moment, event) or reason_against(call, scenario)
     if reason is not None:
-        moment.settle(event.receipt, call, reason)
+        settle(moment, event.receipt, call, reason)
     return call
 
 
-def settle_oldest(moment: Moment, event: InferenceCompleted) -> None:
+def settle_oldest(moment: SessionMoment, event: InferenceCompleted) -> None:
     """Keep a route within its limit."""
     limit = limits_of(moment.state.scenarios[event.scenario]).max_calls_per_route
     while moment.state.routes.count(event.route) > limit:
         oldest = moment.state.routes.oldest(event.route)
         assert oldest is not None
-        moment.settle(oldest, pending(moment, oldest), OutcomeReason.BUFFER_OVERFLOW)
+        settle(moment, oldest, pending(moment, oldest), OutcomeReason.BUFFER_OVERFLOW)
 
 
-def pending(moment: Moment, receipt: Receipt) -> Call:
+def pending(moment: SessionMoment, receipt: Receipt) -> Call:
     """Give a call that is known to wait."""
     call = moment.state.call(receipt)
     assert call is not None, receipt
@@ -107,9 +108,9 @@ def reason_against(call: Call, scenario: Scenario | None) -> OutcomeReason | Non
 _BROKEN = {CallOutcome.CLIENT_ABORTED: Fact.CLIENT_ABORTED, CallOutcome.UPSTREAM_FAILED: Fact.UPSTREAM_FAILED}
 
 
-def _check_call(moment: Moment, event: InferenceCompleted, scenario: Scenario | None) -> None:
+def _check_call(moment: SessionMoment, event: InferenceCompleted, scenario: Scenario | None) -> None:
     window_us = limits_of(scenario).dedup_window_s * SECOND_US
-    if made_us(event.receipt) < moment.now_us - window_us:
+    if made_us(event.receipt) < moment.state.now_us - window_us:
         raise RejectedError(
             f"expected a call begun within the last {window_us // SECOND_US} s, got an older one: "
             "nothing tells it from a repeat; a longer dedup_window_s would",
@@ -122,7 +123,7 @@ def _check_call(moment: Moment, event: InferenceCompleted, scenario: Scenario | 
         )
 
 
-def _forgotten(moment: Moment, event: InferenceCompleted) -> OutcomeReason | None:
+def _forgotten(moment: SessionMoment, event: InferenceCompleted) -> OutcomeReason | None:
     state = moment.state
     names = [event.receipt] if event.session is None else [event.receipt, session_name(event.route)]
     return OutcomeReason.FORGOTTEN if any(state.is_forgotten(name) for name in names) else None

@@ -12,8 +12,8 @@ from schemas.events import InferenceCompleted
 from schemas.ids import Receipt, route_of
 from schemas.packed import BYTES_PER_TOKEN
 from streams.entries import Call, CallStatus, Fact, Report, prefix_digests, scenario_digest
-from streams.moment import Moment, made_us
 from streams.trajectory import Turn, ancestors, choice_of
+from streams.window import SessionMoment, made_us, receipt_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Covered:
 
 
 def covered_calls(
-    moment: Moment, report: Report, quoted: dict[Receipt, Call], choice: int | None
+    moment: SessionMoment, report: Report, quoted: dict[Receipt, Call], choice: int | None
 ) -> list[Covered]:
     """Find the waiting calls that a report credits, in log order. Raises RejectedError, FetchNeededError."""
     waiting = {name: call for name, call in quoted.items() if call.status is CallStatus.PENDING}
@@ -53,7 +53,7 @@ def covered_calls(
     return sorted(covered.values(), key=lambda each: each.call.offset)
 
 
-def is_covered(moment: Moment, receipt: Receipt, call: Call) -> Iterable[str]:
+def is_covered(moment: SessionMoment, receipt: Receipt, call: Call) -> Iterable[str]:
     """List the reports that credit a call which comes after them, by key. Raises FetchNeededError."""
     for key in moment.state.reports.covering(route_of(receipt), made_us(receipt)):
         report = moment.state.report(key)
@@ -64,15 +64,15 @@ def is_covered(moment: Moment, receipt: Receipt, call: Call) -> Iterable[str]:
             yield key
 
 
-def _is_turn_of(moment: Moment, report: Report, receipt: Receipt, call: Call) -> bool:
-    names = [moment.receipt_of(report.scenario, reference) for reference in report.references]
+def _is_turn_of(moment: SessionMoment, report: Report, receipt: Receipt, call: Call) -> bool:
+    names = [receipt_of(moment, report.scenario, reference) for reference in report.references]
     quoted = {name: found for name in names if name is not None and (found := moment.state.call(name))}
     if call.facts & Fact.TAGGED or any(each.facts & Fact.TAGGED for each in quoted.values()):
         return bool(call.facts & Fact.TAGGED)
     return any(each.receipt == receipt for each in _ancestors(moment, report, quoted, None))
 
 
-def _turns_of_session(moment: Moment, report: Report) -> dict[Receipt, Call]:
+def _turns_of_session(moment: SessionMoment, report: Report) -> dict[Receipt, Call]:
     found: dict[Receipt, Call] = {}
     for receipt in moment.state.routes.waiting(report.route):
         call = moment.state.call(receipt)
@@ -84,7 +84,7 @@ def _turns_of_session(moment: Moment, report: Report) -> dict[Receipt, Call]:
 
 
 def _ancestors(
-    moment: Moment, report: Report, quoted: dict[Receipt, Call], choice: int | None
+    moment: SessionMoment, report: Report, quoted: dict[Receipt, Call], choice: int | None
 ) -> list[Covered]:
     """Find the waiting calls that the quoted ones continue."""
     scenario = moment.state.scenarios[report.scenario]
@@ -105,7 +105,7 @@ def _ancestors(
     return found
 
 
-def _likely_ancestors(moment: Moment, report: Report, last: InferenceCompleted) -> dict[Receipt, Call]:
+def _likely_ancestors(moment: SessionMoment, report: Report, last: InferenceCompleted) -> dict[Receipt, Call]:
     """Find the waiting calls whose tokens begin the prompt, by digest: one pass over the prompt."""
     prompt, scenario = last.prompt_token_ids, scenario_digest(report.scenario)
     shorter: dict[Receipt, Call] = {}
@@ -123,8 +123,10 @@ def _likely_ancestors(moment: Moment, report: Report, last: InferenceCompleted) 
     }
 
 
-def _read(moment: Moment, receipt: Receipt, call: Call, *, choice: int | None, is_quoted: bool) -> Covered:
-    event = moment.read_call(call.offset)
+def _read(
+    moment: SessionMoment, receipt: Receipt, call: Call, *, choice: int | None, is_quoted: bool
+) -> Covered:
+    event = moment.read(call.offset, InferenceCompleted)
     if event is None:
         return Covered(receipt=receipt, call=call, turn=None)
     return Covered.of(event, call, choice=choice, is_quoted=is_quoted)

@@ -15,18 +15,21 @@ from schemas.events import (
     ExperienceRevised,
     ExperienceWithdrawn,
     FeedbackReported,
+    InferenceCompleted,
     OutcomeReason,
     Source,
 )
 from schemas.ids import ExperienceId, Receipt, derived_id
 from schemas.recipe import Report as ReportSeen
+from schemas.topics import EXPERIENCE
 from streams.calls import reason_against
 from streams.coverage import Covered, covered_calls, is_covered
 from streams.entries import Call, CallStatus, Experience, Fact, Report, ReportStatus
-from streams.moment import SECOND_US, Moment, forget_repeat_us, limits_of, made_us
+from streams.moment import SECOND_US
 from streams.reports import hold_calls, is_ready, parsed_json, replaced_by, report_id_of
 from streams.scenario import Scenario
 from streams.trajectory import Trajectory, assemble
+from streams.window import SessionMoment, forget_repeat_us, limits_of, made_us, receipt_of, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,7 @@ class Judgement:
         return choice if isinstance(choice, int) and not isinstance(choice, bool) else None
 
 
-def resolve(moment: Moment, key: str) -> None:
+def resolve(moment: SessionMoment, key: str) -> None:
     """Apply a report that has all it waits for; else let it wait, and its calls with it."""
     report = moment.state.report(key)
     if report is None or report.status is not ReportStatus.WAITING:
@@ -60,7 +63,7 @@ def resolve(moment: Moment, key: str) -> None:
         hold_calls(moment, report)
 
 
-def expire_report(moment: Moment, key: str, report: Report) -> None:
+def expire_report(moment: SessionMoment, key: str, report: Report) -> None:
     """End the waiting of a report: take what came, or refuse the report if nothing did."""
     is_configured = moment.state.scenarios[report.scenario] is not None
     has_target = report.supersedes is not None and bool(replaced_by(moment, key, report))
@@ -77,14 +80,14 @@ def expire_report(moment: Moment, key: str, report: Report) -> None:
     moment.refuse(report.offset, error)
 
 
-def credit_arrival(moment: Moment, receipt: Receipt, imported_id: str) -> None:
+def credit_arrival(moment: SessionMoment, receipt: Receipt, imported_id: str) -> None:
     """Give a call that arrives to the reports that have waited for it, or that cover it already."""
     state = moment.state
     names = [receipt, Receipt(imported_id)] if imported_id else [receipt]
     keys = {key for name in names for key in state.reports.awaiting(name)}
     for key in _in_log_order(moment, keys):
         report = _known(moment, key)
-        awaited = tuple(name for name in report.awaited if moment.receipt_of(report.scenario, name) is None)
+        awaited = tuple(name for name in report.awaited if receipt_of(moment, report.scenario, name) is None)
         state.put_report(key, report._replace(awaited=awaited))
         if awaited == report.awaited:  # the call is of another scenario
             continue
@@ -99,17 +102,19 @@ def credit_arrival(moment: Moment, receipt: Receipt, imported_id: str) -> None:
         _credit_late(moment, key, receipt)
 
 
-def _known(moment: Moment, key: str) -> Report:
+def _known(moment: SessionMoment, key: str) -> Report:
     report = moment.state.report(key)
     assert report is not None, key
     return report
 
 
-def _in_log_order(moment: Moment, keys: set[str]) -> list[str]:
+def _in_log_order(moment: SessionMoment, keys: set[str]) -> list[str]:
     return sorted(keys, key=lambda key: (_known(moment, key).offset, key))
 
 
-def _refusable(moment: Moment, key: str, report: Report, act: Callable[[Moment, str, Report], None]) -> None:
+def _refusable(
+    moment: SessionMoment, key: str, report: Report, act: Callable[[SessionMoment, str, Report], None]
+) -> None:
     """Act on a report; one that cannot be applied is refused itself, not the event at hand."""
     mark, num_outputs = moment.state.journal.mark(), len(moment.outputs)
     try:
@@ -121,7 +126,7 @@ def _refusable(moment: Moment, key: str, report: Report, act: Callable[[Moment, 
         moment.refuse(report.offset, error)
 
 
-def _apply(moment: Moment, key: str, report: Report) -> None:
+def _apply(moment: SessionMoment, key: str, report: Report) -> None:
     judgement = _judge(moment, report)
     replaced = replaced_by(moment, key, report)
     later = [other_key for other_key, other in replaced if other.offset > report.offset and _counts(other)]
@@ -139,8 +144,8 @@ def _counts(report: Report) -> bool:
     return report.status in (ReportStatus.APPLIED, ReportStatus.WITHDRAWN)
 
 
-def _judge(moment: Moment, report: Report) -> Judgement:
-    event = moment.read_report(report.offset)
+def _judge(moment: SessionMoment, report: Report) -> Judgement:
+    event = moment.read(report.offset, FeedbackReported)
     if event is None:
         raise RejectedError(
             "expected the report to be in the log still, got its offset deleted: keep the log for longer",
@@ -157,7 +162,7 @@ def _judge(moment: Moment, report: Report) -> Judgement:
     return Judgement(event=event, scenario=scenario, reward=reward, metadata=metadata)
 
 
-def _withdraw(moment: Moment, key: str, report: Report, replaced: list[tuple[str, Report]]) -> None:
+def _withdraw(moment: SessionMoment, key: str, report: Report, replaced: list[tuple[str, Report]]) -> None:
     for other_key, other in replaced:
         for experience_id in other.experiences:
             _withdraw_experience(moment, report, key, experience_id)
@@ -168,7 +173,9 @@ def _withdraw(moment: Moment, key: str, report: Report, replaced: list[tuple[str
     moment.state.put_report(key, _kept(moment, report)._replace(status=ReportStatus.WITHDRAWN, awaited=()))
 
 
-def _withdraw_experience(moment: Moment, report: Report, key: str, experience_id: ExperienceId) -> None:
+def _withdraw_experience(
+    moment: SessionMoment, report: Report, key: str, experience_id: ExperienceId
+) -> None:
     experience = moment.state.experience(experience_id)
     if experience is None:
         return
@@ -177,17 +184,17 @@ def _withdraw_experience(moment: Moment, report: Report, key: str, experience_id
         scenario=report.scenario,
         receipts=experience.receipts,
         report_id=report_id_of(key),
-        withdrawn_at_us=moment.now_us,
+        withdrawn_at_us=moment.state.now_us,
     )
-    moment.say(withdrawn)
+    moment.say(withdrawn, EXPERIENCE)
     moment.state.put_experience(experience_id, None)
 
 
 def _credit(
-    moment: Moment, key: str, report: Report, judgement: Judgement, replaced: list[tuple[str, Report]]
+    moment: SessionMoment, key: str, report: Report, judgement: Judgement, replaced: list[tuple[str, Report]]
 ) -> None:
     state = moment.state
-    found = [moment.receipt_of(report.scenario, reference) for reference in report.references]
+    found = [receipt_of(moment, report.scenario, reference) for reference in report.references]
     quoted = {receipt: call for receipt in found if receipt is not None and (call := state.call(receipt))}
     quoted_us = max((made_us(receipt) for receipt in quoted), default=0)
     is_session = judgement.scenario.recipe.options.credit == "session"
@@ -214,14 +221,14 @@ def _check_new(report: Report, quoted: dict[Receipt, Call]) -> None:
         )
 
 
-def _kept(moment: Moment, report: Report) -> Report:
+def _kept(moment: SessionMoment, report: Report) -> Report:
     """Keep a report as long as corrections and repeats are recognised."""
     limits = limits_of(moment.state.scenarios[report.scenario])
-    return report._replace(deadline_us=moment.now_us + limits.dedup_window_s * SECOND_US)
+    return report._replace(deadline_us=moment.state.now_us + limits.dedup_window_s * SECOND_US)
 
 
 def _take_over(
-    moment: Moment, key: str, report: Report, judgement: Judgement, replaced: list[tuple[str, Report]]
+    moment: SessionMoment, key: str, report: Report, judgement: Judgement, replaced: list[tuple[str, Report]]
 ) -> tuple[ExperienceId, ...]:
     """Label the experiences of the reports replaced anew; those that the new one does not speak of go."""
     kept: list[ExperienceId] = []
@@ -234,7 +241,7 @@ def _take_over(
                 _withdraw_experience(moment, report, key, experience_id)
                 continue
             kept.append(experience_id)
-            moment.say(_revised(moment, judgement, experience_id, experience))
+            moment.say(_revised(moment, judgement, experience_id, experience), EXPERIENCE)
             moment.state.put_experience(experience_id, experience._replace(deadline_us=report.deadline_us))
         superseded = other._replace(
             status=ReportStatus.SUPERSEDED, superseded_by=key, awaited=(), experiences=()
@@ -250,7 +257,7 @@ def _speaks_of(report: Report, experience: Experience) -> bool:
 
 
 def _revised(
-    moment: Moment, judgement: Judgement, experience_id: ExperienceId, experience: Experience
+    moment: SessionMoment, judgement: Judgement, experience_id: ExperienceId, experience: Experience
 ) -> ExperienceRevised:
     return ExperienceRevised(
         experience_id=experience_id,
@@ -259,16 +266,16 @@ def _revised(
         reward=judgement.reward,
         feedback=judgement.event.feedback,
         report_id=judgement.event.report_id,
-        revised_at_us=moment.now_us,
+        revised_at_us=moment.state.now_us,
     )
 
 
-def _credit_late(moment: Moment, key: str, receipt: Receipt) -> None:
+def _credit_late(moment: SessionMoment, key: str, receipt: Receipt) -> None:
     """Credit a call that comes after a report that covers it, as a sample of its own."""
     report, call = _known(moment, key), moment.state.call(receipt)
     if call is None or call.status is not CallStatus.PENDING or report.status is not ReportStatus.APPLIED:
         return
-    event = moment.read_call(call.offset)
+    event = moment.read(call.offset, InferenceCompleted)
     assert event is not None, "expected the call that arrives to be at hand"
     is_quoted = receipt in report.references or event.imported_id in report.references
     try:
@@ -281,7 +288,9 @@ def _credit_late(moment: Moment, key: str, receipt: Receipt) -> None:
     moment.state.put_report(key, report._replace(experiences=report.experiences + made))
 
 
-def _assemble(moment: Moment, judgement: Judgement, covered: list[Covered]) -> tuple[ExperienceId, ...]:
+def _assemble(
+    moment: SessionMoment, judgement: Judgement, covered: list[Covered]
+) -> tuple[ExperienceId, ...]:
     trainable = [each for each in covered if _may_train(moment, judgement.scenario, each)]
     if judgement.reward is None:
         for each in trainable:
@@ -296,26 +305,26 @@ def _assemble(moment: Moment, judgement: Judgement, covered: list[Covered]) -> t
     )
     calls = {each.receipt: each.call for each in trainable}
     for receipt in assembled.too_long:
-        moment.settle(receipt, calls[receipt], OutcomeReason.TOO_LONG)
+        settle(moment, receipt, calls[receipt], OutcomeReason.TOO_LONG)
     return tuple([_state_experience(moment, judgement, each, calls) for each in assembled.trajectories])
 
 
-def _may_train(moment: Moment, scenario: Scenario, covered: Covered) -> bool:
+def _may_train(moment: SessionMoment, scenario: Scenario, covered: Covered) -> bool:
     reason = reason_against(covered.call, scenario)
     if reason is None and covered.turn is None:
         reason = OutcomeReason.LOG_TRUNCATED
     if reason is not None:
-        moment.settle(covered.receipt, covered.call, reason)
+        settle(moment, covered.receipt, covered.call, reason)
     return reason is None
 
 
 def _state_experience(
-    moment: Moment, judgement: Judgement, trajectory: Trajectory, calls: dict[Receipt, Call]
+    moment: SessionMoment, judgement: Judgement, trajectory: Trajectory, calls: dict[Receipt, Call]
 ) -> ExperienceId:
     event = _experience(moment, judgement, trajectory)
     limits = judgement.scenario.limits
-    kept_until_us = moment.now_us + limits.dedup_window_s * SECOND_US
-    moment.say(event)
+    kept_until_us = moment.state.now_us + limits.dedup_window_s * SECOND_US
+    moment.say(event, EXPERIENCE)
     moment.num_experiences += 1
     experience = Experience(moment.timed.offset, kept_until_us, event.receipts)
     moment.state.put_experience(event.experience_id, experience)
@@ -330,7 +339,7 @@ def _state_experience(
     return event.experience_id
 
 
-def _experience(moment: Moment, judgement: Judgement, trajectory: Trajectory) -> ExperienceAssembled:
+def _experience(moment: SessionMoment, judgement: Judgement, trajectory: Trajectory) -> ExperienceAssembled:
     report, calls = judgement.event, [turn.call for turn in trajectory.turns]
     receipts = tuple([call.receipt for call in calls])
     release_seqs = [span.release_seq for call in calls for span in call.weight_spans]
@@ -355,7 +364,7 @@ def _experience(moment: Moment, judgement: Judgement, trajectory: Trajectory) ->
             partition=moment.timed.partition, offset=moment.timed.offset, index=moment.num_experiences
         ),
         tokenizer_digest=calls[-1].tokenizer_digest,
-        assembled_at_us=moment.now_us,
+        assembled_at_us=moment.state.now_us,
     )
     return replace(experience, group=_group(judgement, experience))
 

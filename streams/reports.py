@@ -15,9 +15,10 @@ from schemas.ids import RECEIPT_PREFIX, Receipt, ReportId, Route, ScenarioName, 
 from schemas.packed import JsonBytes
 from schemas.partitions import partition_of
 from streams.entries import CallStatus, Report, ReportStatus, digest
-from streams.moment import SECOND_US, Moment, limits_of
+from streams.moment import SECOND_US
 from streams.report_index import report_key
 from streams.scenario import Scenario
+from streams.window import SessionMoment, limits_of, receipt_of
 
 SCORE_ABS_MAX = 1_000_000
 REFERENCES_MAX = 1_000
@@ -26,7 +27,7 @@ _CHAIN_MAX = 100
 """Reports that replace one another; a longer chain is followed no further."""
 
 
-def note_report(moment: Moment, event: FeedbackReported) -> str | None:
+def note_report(moment: SessionMoment, event: FeedbackReported) -> str | None:
     """Remember a report that arrives and give its key; None when it is a repeat. Raises RejectedError."""
     state = moment.state
     _check_place(moment, event)
@@ -55,19 +56,19 @@ def note_report(moment: Moment, event: FeedbackReported) -> str | None:
     return key
 
 
-def is_ready(moment: Moment, report: Report) -> bool:
+def is_ready(moment: SessionMoment, report: Report) -> bool:
     """Whether all that a report waits for has come."""
     if moment.state.scenarios[report.scenario] is None or (report.awaited and not report.is_withdrawal):
         return False
     return report.supersedes is None or bool(_parts_here(moment, report, report.supersedes))
 
 
-def hold_calls(moment: Moment, report: Report) -> None:
+def hold_calls(moment: SessionMoment, report: Report) -> None:
     """Keep the calls that a waiting report names until it has waited enough."""
     limits = limits_of(moment.state.scenarios[report.scenario])
     longest_us = (limits.join_window_s + limits.orphan_window_s) * SECOND_US
     for reference in report.references:
-        receipt = moment.receipt_of(report.scenario, reference)
+        receipt = receipt_of(moment, report.scenario, reference)
         call = None if receipt is None else moment.state.call(receipt)
         if receipt is None or call is None or call.status is not CallStatus.PENDING:
             continue
@@ -76,7 +77,7 @@ def hold_calls(moment: Moment, report: Report) -> None:
             moment.state.put_call(receipt, call._replace(deadline_us=held_us))
 
 
-def replaced_by(moment: Moment, key: str, report: Report) -> list[tuple[str, Report]]:
+def replaced_by(moment: SessionMoment, key: str, report: Report) -> list[tuple[str, Report]]:
     """Give the reports whose place this one takes, and whose place those took, in log order."""
     found: dict[str, Report] = {}
     names = [] if report.supersedes is None else [report.supersedes]
@@ -104,17 +105,17 @@ def parsed_json(data: JsonBytes | None, name: str) -> Any:
         ) from error
 
 
-def _waiting(moment: Moment, event: FeedbackReported, content: bytes) -> Report:
+def _waiting(moment: SessionMoment, event: FeedbackReported, content: bytes) -> Report:
     limits = limits_of(moment.state.scenarios[event.scenario])
-    awaited = [name for name in event.references if moment.receipt_of(event.scenario, name) is None]
+    awaited = [name for name in event.references if receipt_of(moment, event.scenario, name) is None]
     return Report(
         status=ReportStatus.WAITING,
         is_session=False,
         is_withdrawal=event.is_withdrawal,
         offset=moment.timed.offset,
-        deadline_us=moment.now_us + limits.orphan_window_s * SECOND_US,
+        deadline_us=moment.state.now_us + limits.orphan_window_s * SECOND_US,
         quoted_us=0,
-        arrived_us=moment.now_us,
+        arrived_us=moment.state.now_us,
         route=event.route,
         scenario=event.scenario,
         digest=content,
@@ -126,7 +127,7 @@ def _waiting(moment: Moment, event: FeedbackReported, content: bytes) -> Report:
     )
 
 
-def _replacing(moment: Moment, event: FeedbackReported) -> list[str]:
+def _replacing(moment: SessionMoment, event: FeedbackReported) -> list[str]:
     """Reports that came before this one and take its place, unless it takes theirs."""
     found: list[str] = []
     for key in moment.state.reports.superseding(event.scenario, event.report_id):
@@ -137,7 +138,7 @@ def _replacing(moment: Moment, event: FeedbackReported) -> list[str]:
     return found
 
 
-def _offset_in(moment: Moment) -> Any:
+def _offset_in(moment: SessionMoment) -> Any:
     def offset(key: str) -> int:
         report = moment.state.report(key)
         assert report is not None, key
@@ -146,7 +147,7 @@ def _offset_in(moment: Moment) -> Any:
     return offset
 
 
-def _parts_here(moment: Moment, report: Report, report_id: ReportId) -> list[tuple[str, Report]]:
+def _parts_here(moment: SessionMoment, report: Report, report_id: ReportId) -> list[tuple[str, Report]]:
     found: list[tuple[str, Report]] = []
     for key in moment.state.reports.parts(report.scenario, report_id):
         other = moment.state.report(key)
@@ -161,7 +162,7 @@ def report_id_of(key: str) -> ReportId:
     return ReportId(key.split("/", 2)[2])
 
 
-def _check_place(moment: Moment, event: FeedbackReported) -> None:
+def _check_place(moment: SessionMoment, event: FeedbackReported) -> None:
     key = moment.timed.key
     for reference in event.references:
         route = _route_of_reference(event.scenario, reference)
@@ -221,7 +222,7 @@ def _missing(event: FeedbackReported, scenario: Scenario) -> str | None:
     return f"expected metadata.{absent[0]}, as {scenario.recipe_path} requires, got none" if absent else None
 
 
-def _check_room(moment: Moment, key: str, scenario: Scenario | None) -> None:
+def _check_room(moment: SessionMoment, key: str, scenario: Scenario | None) -> None:
     """Refuse the report that has no room to wait."""
     report = moment.state.report(key)
     if report is not None and report.status is ReportStatus.WAITING and not is_ready(moment, report):
@@ -246,9 +247,9 @@ def _content_digest(event: FeedbackReported) -> bytes:
     )
 
 
-def _says_the_same(moment: Moment, known: Report, event: FeedbackReported) -> bool:
+def _says_the_same(moment: SessionMoment, known: Report, event: FeedbackReported) -> bool:
     """Compare canonical forms: the same JSON may be written in many ways."""
-    earlier = moment.read_report(known.offset)
+    earlier = moment.read(known.offset, FeedbackReported)
     return earlier is not None and _canonical(earlier) == _canonical(event)
 
 

@@ -1,6 +1,6 @@
 """Pure: a scenario as the folds know it: its recipe, windows and limits, all of it from the log (STREAMS 15).
 
-Not configuration: settings become ScenarioConfigured elsewhere, and what is not in that event decides nothing.
+Not configuration: settings become ScenarioConfigured elsewhere; what is not in that event decides nothing.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Pure: the session fold: calls and reports of `reef.interactions.v1` become experiences and outcomes.
 
-`step` takes one event; `needs` tells which earlier events it wants read back for it. Time is the record's own;
+`step` takes one event; `needs` tells which earlier ones it wants read back for it. Time is the record's own;
 what falls due is settled before the event is looked at. Every call ends in one experience or by one reason.
 
 Next: streams/trajectory.py
@@ -24,6 +24,7 @@ from streams.outputs import Fetched, FetchNeededError, Output, Timed
 from streams.reports import note_report
 from streams.scenario import configure
 from streams.session_state import CALL, EXPERIENCE, FORGOTTEN, REPORT, SessionState
+from streams.window import SessionMoment, settle
 
 DUE_MAX = 2_000
 """Entries of a kind settled in one step; what is left falls due with the next event."""
@@ -55,7 +56,7 @@ class _TriedError(Exception):
     """Nothing is missing: the trial step is undone."""
 
 
-def _advance(moment: Moment) -> None:
+def _advance(moment: SessionMoment) -> None:
     moment.state.advance(moment.timed.time_us)
     _expire(moment)
     mark, num_outputs = moment.state.journal.mark(), len(moment.outputs)
@@ -67,7 +68,7 @@ def _advance(moment: Moment) -> None:
         moment.refuse(moment.timed.offset, error)
 
 
-def _take(moment: Moment) -> None:
+def _take(moment: SessionMoment) -> None:
     match moment.timed.event:
         case InferenceCompleted() as event:
             _take_call(moment, event)
@@ -87,14 +88,14 @@ def _take(moment: Moment) -> None:
             )
 
 
-def _take_call(moment: Moment, event: InferenceCompleted) -> None:
+def _take_call(moment: SessionMoment, event: InferenceCompleted) -> None:
     call = note_call(moment, event)
     if call is not None:
         credit_arrival(moment, event.receipt, call.imported_id)
         settle_oldest(moment, event)
 
 
-def _take_report(moment: Moment, event: FeedbackReported) -> None:
+def _take_report(moment: SessionMoment, event: FeedbackReported) -> None:
     key = note_report(moment, event)
     if key is None:
         return
@@ -103,7 +104,7 @@ def _take_report(moment: Moment, event: FeedbackReported) -> None:
         resolve(moment, waiting)
 
 
-def _take_scenario(moment: Moment, event: ScenarioConfigured) -> None:
+def _take_scenario(moment: SessionMoment, event: ScenarioConfigured) -> None:
     moment.state.put_scenario(configure(event, moment.state.load_recipe))
     waiting = moment.state.reports.waiting_in(event.scenario)
     reports = [(key, report) for key in waiting if (report := moment.state.report(key)) is not None]
@@ -111,7 +112,7 @@ def _take_scenario(moment: Moment, event: ScenarioConfigured) -> None:
         resolve(moment, key)
 
 
-def _take_erasure(moment: Moment, event: ErasureRequested) -> None:
+def _take_erasure(moment: SessionMoment, event: ErasureRequested) -> None:
     state = moment.state
     state.meet(event.scenario)
     names: list[str] = list(event.receipts)
@@ -122,18 +123,18 @@ def _take_erasure(moment: Moment, event: ErasureRequested) -> None:
         receipts += [
             name for name in state.routes.waiting(route) if pending(moment, name).facts & Fact.TAGGED
         ]
-    forgotten = Forgotten(moment.timed.offset, moment.now_us + FORGET_WINDOW_US)
+    forgotten = Forgotten(moment.timed.offset, moment.state.now_us + FORGET_WINDOW_US)
     for name in names:
         state.put_forgotten(name, forgotten)
     for receipt in dict.fromkeys(receipts):
         call = state.call(receipt)
         is_waiting = call is not None and call.status is CallStatus.PENDING
         if call is not None and is_waiting and call.scenario == scenario_digest(event.scenario):
-            moment.settle(receipt, call, OutcomeReason.FORGOTTEN)
-    moment.say(event)
+            settle(moment, receipt, call, OutcomeReason.FORGOTTEN)
+    moment.say(event, EXPERIENCE)
 
 
-def _expire(moment: Moment) -> None:
+def _expire(moment: SessionMoment) -> None:
     """Settle what has fallen due; reports first, since calls are held until theirs have waited."""
     state = moment.state
     for _, _, key in state.due(REPORT, DUE_MAX):
@@ -147,9 +148,9 @@ def _expire(moment: Moment) -> None:
             state.remove(kind, key)
 
 
-def _expire_report(moment: Moment, key: str) -> None:
+def _expire_report(moment: SessionMoment, key: str) -> None:
     report: Report | None = moment.state.report(key)
-    if report is None or report.deadline_us > moment.now_us:
+    if report is None or report.deadline_us > moment.state.now_us:
         return  # an earlier one took its place in this very step
     if report.status is ReportStatus.WAITING:
         expire_report(moment, key, report)
@@ -157,7 +158,7 @@ def _expire_report(moment: Moment, key: str) -> None:
         moment.state.put_report(key, None)
 
 
-def _expire_call(moment: Moment, receipt: Receipt, call: Call) -> None:
+def _expire_call(moment: SessionMoment, receipt: Receipt, call: Call) -> None:
     if call.status is not CallStatus.PENDING:
         moment.state.put_call(receipt, None)
         return
@@ -166,4 +167,4 @@ def _expire_call(moment: Moment, receipt: Receipt, call: Call) -> None:
     if reason is None:
         is_reported = call.facts & Fact.REPORTED
         reason = OutcomeReason.NO_REWARD if is_reported else OutcomeReason.NO_FEEDBACK
-    moment.settle(receipt, call, reason)
+    settle(moment, receipt, call, reason)

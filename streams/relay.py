@@ -1,0 +1,135 @@
+"""Pure: the relays: what happened to batches and releases, told to the folds (STREAMS 15, 22).
+
+They map and nothing else: one event of one log to events of another, in an order that matters. A batch ends
+exactly once: with its release, its refusal or its failure, never with a candidate that may still be published.
+
+Next: streams/batch.py
+"""
+
+from schemas.errors import RejectedError
+from schemas.events import (
+    BatchSettled,
+    BatchState,
+    CandidateEvaluated,
+    CandidateTrained,
+    Event,
+    ModelSwapped,
+    Operation,
+    PromoteCandidate,
+    ReleaseAdvanced,
+    ReleasePublished,
+    RollBackRelease,
+    ScenarioConfigured,
+    SwapFailed,
+    SwapRequested,
+    TrainingFailed,
+    Verdict,
+)
+from schemas.ids import BatchId, CandidateId, ReleaseId, ScenarioName
+from schemas.topics import EXPERIENCE, INTERACTIONS
+from streams.outputs import Emitted, Output
+
+_ENDING_VERDICTS = {Verdict.REJECTED: BatchState.REJECTED, Verdict.HELD: BatchState.HELD}
+_NOT_TOLD = (ModelSwapped, PromoteCandidate, RollBackRelease, SwapFailed, SwapRequested)
+
+
+def relay(event: Event, *, num_partitions: int) -> tuple[Output, ...]:
+    """Tell the folds. `num_partitions` are those of `reef.interactions.v1`. Raises RejectedError."""
+    match event:
+        case ScenarioConfigured():
+            return _relay_scenario(event, num_partitions)
+        case ReleasePublished():
+            return _relay_release(event)
+        case CandidateEvaluated():
+            return _relay_verdict(event)
+        case CandidateTrained() | TrainingFailed():
+            return _relay_training(event)
+        case _ if isinstance(event, _NOT_TOLD):
+            return ()
+        case _:
+            raise RejectedError(
+                f"expected scenarios, releases, candidates or commands, got {type(event).__name__}: "
+                "write it to its own topic",
+                reason="unexpected_event",
+            )
+
+
+def _relay_scenario(event: ScenarioConfigured, num_partitions: int) -> tuple[Output, ...]:
+    copies = [Emitted(event=event, topic=INTERACTIONS, partition=number) for number in range(num_partitions)]
+    return (*copies, Emitted(event=event, topic=EXPERIENCE))
+
+
+def _relay_release(event: ReleasePublished) -> tuple[Output, ...]:
+    """The head moves first, so that the next batch is sealed on it."""
+    advanced = ReleaseAdvanced(
+        scenario=event.scenario,
+        release_id=event.release_id,
+        release_seq=event.release_seq,
+        operation=event.operation,
+        candidate_id=event.candidate_id,
+        artifact_uri=event.artifact_uri,
+        content_sha256=event.content_sha256,
+        tokenizer_digest=event.tokenizer_digest,
+        advanced_at_us=event.published_at_us,
+    )
+    batch_ids = event.batch_ids if event.operation is Operation.TRAINING else ()
+    settled = [
+        _settled(
+            event.scenario,
+            batch_id,
+            BatchState.TRAINED,
+            candidate_id=event.candidate_id,
+            release_id=event.release_id,
+            at_us=event.published_at_us,
+        )
+        for batch_id in batch_ids
+    ]
+    return (Emitted(event=advanced, topic=EXPERIENCE), *settled)
+
+
+def _relay_verdict(event: CandidateEvaluated) -> tuple[Output, ...]:
+    state = _ENDING_VERDICTS.get(event.verdict)
+    if state is None:
+        return ()  # accepted: its release will tell
+    return tuple(
+        _settled(
+            event.scenario, batch_id, state, candidate_id=event.candidate_id, at_us=event.evaluated_at_us
+        )
+        for batch_id in event.batch_ids
+    )
+
+
+def _relay_training(event: CandidateTrained | TrainingFailed) -> tuple[Output, ...]:
+    if isinstance(event, TrainingFailed):
+        return (_settled(event.scenario, event.batch_id, BatchState.FAILED, at_us=event.failed_at_us),)
+    if event.is_publishable:
+        return ()  # its evaluation will tell
+    return (
+        _settled(
+            event.scenario,
+            event.batch_id,
+            BatchState.WARMED_UP,
+            candidate_id=event.candidate_id,
+            at_us=event.trained_at_us,
+        ),
+    )
+
+
+def _settled(
+    scenario: ScenarioName,
+    batch_id: BatchId,
+    state: BatchState,
+    *,
+    at_us: int,
+    candidate_id: CandidateId | None = None,
+    release_id: ReleaseId | None = None,
+) -> Output:
+    event = BatchSettled(
+        scenario=scenario,
+        batch_id=batch_id,
+        state=state,
+        candidate_id=candidate_id,
+        release_id=release_id,
+        settled_at_us=at_us,
+    )
+    return Emitted(event=event, topic=EXPERIENCE)
