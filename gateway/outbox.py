@@ -82,6 +82,7 @@ class Outbox:
             self._written,
             bytes_max=self._options.bytes_max,
             when_full=self._options.when_full,
+            syncs=self._options.durability == "disk",
             metrics=self._metrics,
             on_committed=self._on_committed,
         )

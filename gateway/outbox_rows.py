@@ -27,7 +27,8 @@ ROW_OVERHEAD_BYTES = 64
 """What a row costs beside its key and value."""
 BUSY_MS_MAX = 10_000
 """How long one connection waits for another one's lock."""
-_ROWS_PER_INSERT = 128
+ROWS_PER_INSERT = 128
+"""Rows that one statement keeps."""
 _PAGE_BYTES = 8_192
 _SYNCHRONOUS = {"process": "NORMAL", "disk": "FULL"}
 
@@ -92,7 +93,7 @@ class OutboxRows:
                 path,
                 isolation_level=None,
                 check_same_thread=False,
-                cached_statements=2 * _ROWS_PER_INSERT,
+                cached_statements=2 * ROWS_PER_INSERT,
                 timeout=BUSY_MS_MAX / 1000,
             )
             self._db.execute(f"PRAGMA page_size={_PAGE_BYTES}")
@@ -151,8 +152,8 @@ class OutboxRows:
         """Keep rows in this order."""
         # One statement a chunk: a thread that runs SQLite gives the interpreter up and waits for it again
         # at every statement, up to the switch interval while the event loop is busy.
-        for start in range(0, len(rows), _ROWS_PER_INSERT):
-            chunk = rows[start : start + _ROWS_PER_INSERT]
+        for start in range(0, len(rows), ROWS_PER_INSERT):
+            chunk = rows[start : start + ROWS_PER_INSERT]
             values = [
                 value
                 for row in chunk
