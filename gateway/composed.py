@@ -19,9 +19,11 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import Chat
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.count_tokens import CountTokens
 from gateway.engines import Engines
 from gateway.gate import Gate
 from gateway.health import Check, Health
+from gateway.messages import Messages
 from gateway.metrics import CallMetrics
 from gateway.models import Models
 from gateway.rest import Lifespan, fastapi_app
@@ -68,6 +70,9 @@ def gateway_app(parts: Parts) -> Gateway:
         gate=parts.gate,
         settings=parts.settings,
     )
+    counts = CountTokens(
+        catalog=parts.catalog, engines=parts.engines, body_bytes_max=parts.settings.body_bytes_max
+    )
     models = Models(
         catalog=parts.catalog,
         public_model=parts.settings.public_model,
@@ -80,6 +85,8 @@ def gateway_app(parts: Parts) -> Gateway:
     routes: Routes = {
         CHAT_PATH: {"POST": calls.handler(Chat())},
         COMPLETIONS_PATH: {"POST": calls.handler(Completions())},
+        "/v1/messages": {"POST": calls.handler(Messages())},
+        "/v1/messages/count_tokens": {"POST": counts.answer},
         "/v1/models": {"GET": models.listed},
         f"/v1/models/{parts.settings.public_model}": {"GET": models.shown},
         "/healthz": {"GET": health.healthz},
