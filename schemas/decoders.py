@@ -30,6 +30,7 @@ from schemas.forms import (
     Text,
 )
 from schemas.ids import Sha256
+from schemas.varint import check_tokens
 
 Decoder = Callable[[bytes, int, int, Mapping[Sha256, bytes], list[BlobRef]], tuple[Any, int]]
 """Takes the data, where the body starts and ends, the blobs, and a list for those that are missing."""
@@ -122,8 +123,18 @@ class _Source:
 
     @lines.register
     def _(self, _form: Long, target: str) -> list[str]:
-        long = [f"{_INDENT}n, p = long_at(d, p)", "else:", f"{_INDENT}p += 1", f"{target} = n"]
-        return ["n = LONG[d[p]]", "if n is None:", *long]
+        return [
+            "n = LONG[d[p]]",
+            "if n is not None:",
+            f"{_INDENT}{target} = n",
+            f"{_INDENT}p += 1",
+            "elif d[p + 1] < 128:",
+            f"{_INDENT}n = d[p] & 127 | d[p + 1] << 7",
+            f"{_INDENT}{target} = n >> 1 ^ -(n & 1)",
+            f"{_INDENT}p += 2",
+            "else:",
+            f"{_INDENT}{target}, p = long_at(d, p)",
+        ]
 
     @lines.register
     def _(self, _form: Double, target: str) -> list[str]:
@@ -176,7 +187,7 @@ class _Source:
             f"if n != num * {form.item_bytes}:",
             f'{_INDENT}bad(f"{{num}} numbers of {form.item_bytes} bytes")',
             *_slice(),
-            *self.check(form),
+            *(self.check(form) if form.check is not check_tokens else []),  # counted is all that they need
         ]
 
     def check(self, form: Large) -> list[str]:
@@ -189,7 +200,7 @@ class _Source:
 
 def _measured(short: str, long: list[str]) -> list[str]:
     """Read what has its length in one byte and ends within the data, or else all else."""
-    lines = ["q = p + STEP[d[p]]", "if p < q <= end:", f"{_INDENT}{short}", f"{_INDENT}p = q", "else:"]
+    lines = ["q = p + STEP[d[p]]", "if q <= end:", f"{_INDENT}{short}", f"{_INDENT}p = q", "else:"]
     return [*lines, *[_INDENT + line for line in long]]
 
 

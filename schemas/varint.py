@@ -8,6 +8,7 @@ Next: schemas/claims.py
 
 import re
 from collections.abc import Mapping
+from struct import Struct
 from typing import NoReturn
 
 import numpy as np
@@ -18,6 +19,7 @@ from schemas.ids import Sha256
 
 LONG_BYTES_MAX = 10
 _SHA256 = re.compile("[0-9a-f]{64}")
+_unpack_eight = Struct("<Q").unpack_from
 EIGHT_BYTES_MIN, EIGHT_BYTES_END = 1 << 49, 1 << 56
 
 
@@ -48,11 +50,12 @@ def long_bytes(number: int) -> bytes:
 
 def long_at(data: bytes, at: int) -> tuple[int, int]:
     """Read a long and the place behind it. Raises IndexError at the end of the data."""
-    eight = int.from_bytes(data[at : at + 8], "little")
-    if eight & 0x8080808080808080 == 0x0080808080808080:
-        raw, at = _of_eight_bytes(eight), at + 8
-    else:
-        raw, at = _raw_at(data, at)
+    if len(data) - at >= 8:
+        (eight,) = _unpack_eight(data, at)
+        if eight & 0x8080808080808080 == 0x0080808080808080:
+            raw = _of_eight_bytes(eight)
+            return (raw >> 1) ^ -(raw & 1), at + 8
+    raw, at = _raw_at(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
@@ -114,8 +117,8 @@ LONGS = tuple(long_bytes(number) for number in range(8_192))
 """The longs of one and two bytes, ready made."""
 LONG_OF_BYTE = tuple((byte >> 1) ^ -(byte & 1) if byte < 128 else None for byte in range(256))
 """What a first byte says alone; None when more bytes follow."""
-STEP_OF_BYTE = tuple(1 + (byte >> 1) if byte < 128 and not byte & 1 else -(1 << 62) for byte in range(256))
-"""From a length of one byte to the end of what it measures; far backwards when it is no such length."""
+STEP_OF_BYTE = tuple(1 + (byte >> 1) if byte < 128 and not byte & 1 else 1 << 62 for byte in range(256))
+"""From a length of one byte to the end of what it measures; beyond any end when it is no such length."""
 
 
 def check_floats(packed: bytes) -> None:
