@@ -15,15 +15,18 @@ import avro.schema
 import pytest
 from fastavro import parse_schema
 
+import schemas
 from schemas import packed
 from schemas.codec import SCHEMAS, decode, encode, fingerprint
 from schemas.contract import fingerprint_of, newest_versions, parsed, read_version, schema_versions
 from schemas.errors import RejectedError
 from schemas.events import EVENT_TYPES, Event
 from schemas.forms import record_form
+from schemas.topics import TOPICS
 from tests.evolution import breaks_between
 from tests.golden import differences
 
+README = Path(schemas.__file__).with_name("README.md")
 GOLDEN = Path(__file__).parents[1] / "golden"
 AVRO_OF = {str: "string", bool: "boolean", int: "long", float: "double", bytes: "bytes"}
 PACKED = {packed.TokenIds, packed.Logprobs, packed.Temperatures, packed.Mask}
@@ -231,6 +234,26 @@ def test_a_break_with_any_older_version_is_found_not_only_with_the_last() -> Non
     field_of(third, "locale")["type"] = ["null", "long"]
     assert breaks_between([first, third]) == []
     assert breaks_between([first, second, third]) != []
+
+
+def test_the_table_of_topics_and_versions_is_that_of_the_code() -> None:
+    links = {
+        v.event: f"[{v.version}](avro/{v.event}.v{v.version}.avsc) `{v.fingerprint.hex()}`"
+        for v in schema_versions()
+    }
+    rows = [
+        row.strip("|").split("|") for row in README.read_text("utf-8").splitlines() if row.startswith("| ")
+    ]
+    table: dict[str, list[tuple[str, str]]] = {}
+    for row in [row for row in rows if len(row) == 4 and "topic" not in row[0]]:
+        topic, _, event, versions = [cell.strip() for cell in row]
+        table.setdefault(topic.strip("`") or list(table)[-1], []).append((event.strip("`"), versions))
+    for name, spec in TOPICS.items():
+        if spec.events:
+            for event_type, (event, versions) in zip(spec.events, table[name], strict=True):
+                assert event == event_type.__name__
+                assert links[event] in versions
+    assert set(table) == set(TOPICS)
 
 
 def test_a_schema_that_left_its_dataclass_is_refused() -> None:
