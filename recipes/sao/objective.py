@@ -161,8 +161,8 @@ class SAOObjective:
 
 
 def _is_effective(ratios: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
-    """Whether a ratio lies strictly inside the trust region; NaN does not."""
-    return (ratios > 1 - eps_low) & (ratios < 1 + eps_high)
+    """Whether a ratio lies strictly inside the trust region. NaN is let through, so that it is seen."""
+    return ~((ratios <= 1 - eps_low) | (ratios >= 1 + eps_high))
 
 
 def _policy_sums(batch: Actions, logprobs: Tensor, effective: Tensor) -> dict[str, float]:
