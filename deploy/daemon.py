@@ -204,7 +204,7 @@ def reap(path: Path) -> int:
     if leaders:
         left = _session(session)  # the leader is ours, so is whatever it started since
         _send(leaders, signal.SIGTERM)
-        psutil.wait_procs([process for process, _ in leaders], timeout=_TERM_S_MAX)
+        _wait_gone(leaders, wait_s=_TERM_S_MAX)
     _kill(left)
     path.unlink(missing_ok=True)
     return len(left)
@@ -247,7 +247,16 @@ def _session(leader: int) -> list[_Started]:
 
 def _kill(processes: list[_Started]) -> None:
     _send(processes, signal.SIGKILL)
-    psutil.wait_procs([process for process, _ in processes], timeout=_KILL_S_MAX)
+    _wait_gone(processes, wait_s=_KILL_S_MAX)
+
+
+def _wait_gone(processes: list[_Started], *, wait_s: float) -> None:
+    """Wait for ends; a zombie has ended, though its parent may never ask."""
+    deadline_s = time.monotonic() + wait_s
+    while any(_is_same(process.pid, started_s) for process, started_s in processes):
+        if time.monotonic() >= deadline_s:
+            return
+        time.sleep(_POLL_S)
 
 
 def _send(processes: list[_Started], number: signal.Signals) -> None:

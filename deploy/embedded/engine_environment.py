@@ -40,16 +40,25 @@ def find_uv(cache_dir: Path) -> Path:
     return Path(found)
 
 
+def engine_environment_path(device: Device, cache_dir: Path) -> Path:
+    """Where the environment is once made: named after its lock."""
+    digest = sha256(_lock(device).read_bytes()).hexdigest()[:_DIGEST_CHARS]
+    return cache_dir / f"engine-{device}-{digest}"
+
+
 def prepare_engine_environment(device: Device, cache_dir: Path) -> Path:
     """Make the environment unless it is there, and give its Python. Raises UnavailableError."""
-    lock = _LOCKS / f"requirements-{device}.lock"
-    digest = sha256(lock.read_bytes()).hexdigest()[:_DIGEST_CHARS]
-    folder = cache_dir / f"engine-{device}-{digest}"
 
     def make(aside: Path) -> None:
-        _install(lock, aside, cache_dir)
+        _install(_lock(device), aside, cache_dir)
 
-    return made_once(folder, make, wait_s=_INSTALL_S_MAX) / "bin" / "python"
+    return (
+        made_once(engine_environment_path(device, cache_dir), make, wait_s=_INSTALL_S_MAX) / "bin" / "python"
+    )
+
+
+def _lock(device: Device) -> Path:
+    return _LOCKS / f"requirements-{device}.lock"
 
 
 def _install(lock: Path, folder: Path, cache_dir: Path) -> None:

@@ -4,13 +4,13 @@ Not a cluster: replication is 1. Data, log and configuration stand in the state 
 """
 
 import base64
-import re
 import socket
 import struct
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.checks import ADVICE_JDK, ADVICE_MAVEN
 from deploy.command import require_program, run_command
 from deploy.daemon import Daemon, Launch
 from deploy.folders import made_once, write_whole
@@ -27,8 +27,6 @@ _PROBE_S_MAX = 1.0
 _HEAP_MIB = 512
 _METADATA_V4 = struct.pack(">hhih4siB", 3, 4, 7, 4, b"reef", 0, 0)  # api, version, request id, client, topics
 _RESPONSE_HEAD = struct.Struct(">iiii")  # size, request id, throttle, number of brokers
-_ADVICE_JDK = "install a JDK of 17 or later, on Debian by `apt-get install openjdk-17-jdk-headless`"
-_ADVICE_MAVEN = "install Maven, on Debian by `apt-get install maven`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ class Kafka:
         """Start nothing yet."""
         self._options = options
         self._folder = options.state_dir / "kafka"
-        self._libs = options.cache_dir / f"kafka-{KAFKA_VERSION}"
+        self._libs = kafka_jars_path(options.cache_dir)
         self._java = ("java", *_java_options(self._libs))
         self.daemon = Daemon(
             Launch(
@@ -77,12 +75,12 @@ class Kafka:
 
     def prepare(self) -> None:
         """Bring the jars into the cache. Raises UnavailableError."""
-        require_program("java", advice=_ADVICE_JDK)
+        require_program("java", advice=ADVICE_JDK)
         made_once(self._libs, _download, wait_s=_DOWNLOAD_S_MAX)
 
     def start(self) -> None:
         """Start the broker on data of earlier starts, or on none. Raises UnavailableError."""
-        require_program("java", advice=_ADVICE_JDK)
+        require_program("java", advice=ADVICE_JDK)
         self.daemon.clear()
         require_free_port(self._options.port, setting="kafka.port")
         write_whole(self._properties, self._configuration(free_port()).encode())
@@ -145,6 +143,11 @@ class Kafka:
         )
 
 
+def kafka_jars_path(cache_dir: Path) -> Path:
+    """Where the jars are once prepared."""
+    return cache_dir / f"kafka-{KAFKA_VERSION}"
+
+
 def num_brokers(host: str, port: int) -> int:
     """Ask a broker how many brokers serve; 0 when nobody answers within a second.
 
@@ -159,14 +162,8 @@ def num_brokers(host: str, port: int) -> int:
     return 0 if len(answer) < _RESPONSE_HEAD.size else int(_RESPONSE_HEAD.unpack(answer)[-1])
 
 
-def java_version(output: str) -> int:
-    """Read the major version out of what `java -version` writes; 0 when it is not there."""
-    found = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(found.group(1)) if found else 0
-
-
 def _download(folder: Path) -> None:
-    maven = require_program("mvn", advice=_ADVICE_MAVEN)
+    maven = require_program("mvn", advice=ADVICE_MAVEN)
     properties = (f"-Dkafka.version={KAFKA_VERSION}", f"-DoutputDirectory={folder}")
     run_command(
         (maven, "-B", "-q", "-f", str(_POM), *properties, "dependency:copy-dependencies"),

@@ -14,6 +14,7 @@ from typing import Self
 
 from pydantic import SecretStr
 
+from deploy.checks import ADVICE_GO
 from deploy.command import require_program, run_command
 from deploy.daemon import Daemon, Launch
 from deploy.folders import made_once, make_folder, write_whole
@@ -29,7 +30,6 @@ _BUILD_S_MAX = 3_600.0
 _READY_S_MAX = 60.0
 _STOP_S_MAX = 10.0
 _DIGEST_CHARS = 12
-_ADVICE_GO = "install Go 1.26 or later, on Debian by `apt-get install golang-go` (1.21 or later fetches it)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Lakefs:
         """Start nothing yet."""
         self._options = options
         self._folder = options.state_dir / "lakefs"
-        self._binary_folder = options.cache_dir / f"lakefs-{LAKEFS_VERSION}-{_digest()}"
+        self._binary_folder = lakefs_binary_path(options.cache_dir).parent
         self._credentials: LakefsCredentials | None = None
         self.daemon = Daemon(
             Launch(
@@ -149,7 +149,7 @@ class Lakefs:
         return answers(f"{self.url}/api/v1/user", basic_auth=basic_auth)
 
     def _build(self, folder: Path) -> None:
-        go = require_program("go", advice=_ADVICE_GO)
+        go = require_program("go", advice=ADVICE_GO)
         for name in _MODULE_FILES:
             shutil.copy(_MODULE / name, folder / name)
         run_command(
@@ -166,6 +166,8 @@ def lakefs_credentials_path(state_dir: Path) -> Path:
     return state_dir / "lakefs" / "credentials.json"
 
 
-def _digest() -> str:
+def lakefs_binary_path(cache_dir: Path) -> Path:
+    """Where the server is once built: named after all that decides its bytes."""
     content = b"".join((_MODULE / name).read_bytes() for name in _MODULE_FILES)
-    return sha256(content).hexdigest()[:_DIGEST_CHARS]
+    digest = sha256(content).hexdigest()[:_DIGEST_CHARS]
+    return cache_dir / f"lakefs-{LAKEFS_VERSION}-{digest}" / "lakefs"

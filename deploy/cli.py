@@ -1,0 +1,110 @@
+"""Shell: the command `reef`: a table of commands, and one place for errors.
+
+Only the module of the command that is asked for is imported, so that help comes at once.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from schemas.errors import ReefError
+
+EXIT_FAILED = 1
+EXIT_WRONG_USAGE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One command, or group of commands."""
+
+    name: str
+    """What is typed."""
+    module: str
+    """Where it is."""
+    member: str
+    """The typer.Typer of a group, or a function."""
+    says: str
+    """Its line in the help."""
+    takes_settings: bool = False
+    """Whether any `--section.key value` may follow (a function only; a group says so itself)."""
+
+
+ENTRIES = (
+    Entry(
+        name="serve",
+        module="deploy.commands.serve",
+        member="serve",
+        says="Run the whole system, or show its configuration.",
+        takes_settings=True,
+    ),
+    Entry(
+        name="doctor",
+        module="deploy.commands.doctor",
+        member="doctor",
+        says="Check everything that is needed here, and say how to get what is missing.",
+        takes_settings=True,
+    ),
+    Entry(
+        name="stack",
+        module="deploy.commands.stack",
+        member="app",
+        says="Kafka, lakeFS and the engine on this machine: up, down, status.",
+    ),
+    Entry(
+        name="topics",
+        module="deploy.commands.topics",
+        member="topics",
+        says="Show the topics of the log, and whether they are as they must be.",
+        takes_settings=True,
+    ),
+)
+"""Every command, in the order of the help. A new one adds a row."""
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run one command line and exit: 0 done, 1 failed, 2 wrong usage."""
+    given = list(sys.argv[1:] if words is None else words)
+    try:
+        build(given[0] if given else "")(given, prog_name="reef")
+    except ReefError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"reef: {error}", style="red"))
+        raise SystemExit(EXIT_WRONG_USAGE if error.reason == "configuration" else EXIT_FAILED) from error
+
+
+def build(wanted: str) -> typer.Typer:
+    """Put the command line together: the wanted command whole, of the others only their line in the help."""
+    reef = typer.Typer(
+        help="Reef on a stream: an LLM service that learns from its own traffic.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    reef.callback()(_root)
+    for entry in ENTRIES:
+        if entry.name == wanted:
+            _add(reef, entry)
+        else:
+            reef.command(entry.name, help=entry.says)(_root)
+    return reef
+
+
+def _add(reef: typer.Typer, entry: Entry) -> None:
+    member = getattr(importlib.import_module(entry.module), entry.member)
+    if isinstance(member, typer.Typer):
+        reef.add_typer(member, name=entry.name)
+        return
+    allowed = {"allow_extra_args": True, "ignore_unknown_options": True} if entry.takes_settings else None
+    reef.command(entry.name, context_settings=allowed)(member)
+
+
+def _root() -> None:
+    """Reef on a stream: an LLM service that learns from its own traffic."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Shell: `reef doctor`: everything this machine must have, and how to get what is missing."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from deploy.checks import Outcome, Verdict, judge_machine
+from deploy.configuration import ConfigFile, read_configuration
+from deploy.machine import look_at_machine
+from deploy.settings import read_cache_dir
+
+AsJson = Annotated[bool, typer.Option("--json", help="write a JSON list of {name, outcome, found, advice}")]
+
+_STYLES: dict[Outcome, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
+
+
+def doctor(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Check everything that is needed here, and say what to run for what is missing.
+
+    Any setting may follow as --section.key value. Exit status 1 when something needed is missing.
+    """
+    settings = read_configuration(config, context.args).settings
+    verdicts = judge_machine(look_at_machine(settings, read_cache_dir()))
+    if as_json:
+        typer.echo(json.dumps([asdict(verdict) for verdict in verdicts]))
+    else:
+        _show(verdicts)
+    if any(verdict.outcome == "missing" for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _show(verdicts: Sequence[Verdict]) -> None:
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    width = max(len(verdict.name) for verdict in verdicts)
+    for verdict in verdicts:
+        line = Text(f"{verdict.outcome:8}", style=_STYLES[verdict.outcome])
+        line.append(f"{verdict.name:{width}}  {verdict.found}", style="default")
+        console.print(line)
+        if verdict.advice:
+            console.print(f"{'':8}{'':{width}}  → {verdict.advice}")
