@@ -3,7 +3,6 @@
 Run by deploy/setup.sh as `python -m deploy.prepare`; in seconds when all is there. Starts nothing.
 """
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -74,4 +73,4 @@ def _error(future: Future[object]) -> ReefError | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

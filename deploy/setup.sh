@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export REEF_CACHE="${REEF_CACHE:-$HOME/.cache/reef}"
-export UV_CACHE_DIR="$REEF_CACHE/uv" UV_LINK_MODE="${UV_LINK_MODE:-hardlink}" UV_NO_PROGRESS="${UV_NO_PROGRESS:-}"
+export UV_CACHE_DIR="$REEF_CACHE/uv" UV_LINK_MODE="${UV_LINK_MODE:-hardlink}"
 uv_version=0.13.9
 uv_folder="$REEF_CACHE/uv-$uv_version"
 
@@ -57,7 +57,7 @@ install_uv() {
   say "installing uv $uv_version"
   rm -rf "$uv_folder.making"
   mkdir -p "$REEF_CACHE"
-  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+  "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes \
     --target "$uv_folder.making" -r deploy/requirements-uv.lock >&2
   rm -rf "$uv_folder"
   mv "$uv_folder.making" "$uv_folder"
@@ -71,7 +71,7 @@ install_environment() {
   fi
   say "installing the Python environment .venv"
   [ -x .venv/bin/python ] || uv venv --quiet --allow-existing --python "$python" .venv
-  uv pip sync --quiet --require-hashes --compile-bytecode --python .venv/bin/python requirements.lock
+  uv pip sync --require-hashes --compile-bytecode --python .venv/bin/python requirements.lock
   uv pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python -e .
   printf '%s\n' "$stamp" >.venv/.stamp
 }
