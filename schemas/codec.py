@@ -7,15 +7,11 @@ writes and fetches blobs.
 Next: schemas/contract.py
 """
 
-import io
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from typing import Any
-
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from fastavro.read import SchemaResolutionError
 
 from schemas.claims import (
     CLAIM_CHECK_THRESHOLD_BYTES,
@@ -32,6 +28,7 @@ from schemas.errors import RejectedError, UnavailableError
 from schemas.events import EVENT_TYPES, Event
 from schemas.forms import Form, Large, Many, Record, record_form
 from schemas.ids import Sha256
+from schemas.resolution import resolver_to
 from schemas.varint import ref_bytes, truncated
 
 __all__ = [
@@ -50,7 +47,6 @@ __all__ = [
 
 MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
-_UNRESOLVED = (SchemaResolutionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
 NOTHING_MOVED: Mapping[bytes, BlobRef] = {}
 
 Decode = Callable[[bytes, Mapping[Sha256, bytes]], Event]
@@ -148,16 +144,16 @@ def decoder_for(schema_json: str) -> Decode:
     """Make a decoder for records written with another version's schema, older or newer than ours.
 
     They are resolved to our newest schema by Avro's rules. Raises UnknownEventTypeError if there is none, and
-    RejectedError if the schemas cannot be resolved.
+    RejectedError if this is no schema; a record that does not resolve is refused when it is read.
     """
     writer = parsed(schema_json)
     name = str(writer["name"]).rpartition(".")[2]
     if name not in _TYPES:
         raise UnknownEventTypeError(name)
-    written, own = parse_schema(writer), parse_schema(parsed(newest_versions()[name].json))
+    resolve = resolver_to(parsed(newest_versions()[name].json), writer)
 
     def decode_foreign(data: bytes, blobs: Mapping[Sha256, bytes] = NO_BLOBS) -> Event:
-        body = _resolved(data[HEADER_BYTES:], written, own)
+        body = resolve(data[HEADER_BYTES:])
         return _decode_body(_decoder(name), body, 0, blobs)
 
     return decode_foreign
@@ -177,8 +173,8 @@ def _form(name: str) -> Record:
 
 
 @cache
-def _encoder(name: str) -> tuple[bytes, Encoder]:
-    return MARKER + newest_versions()[name].fingerprint, encoder_of(_form(name))
+def _encoder(name: str) -> Encoder:
+    return encoder_of(_form(name), MARKER + newest_versions()[name].fingerprint)
 
 
 @cache
@@ -212,9 +208,8 @@ def _older(schema_json: str) -> Decoder:
 
 
 def _encode(event: Event, moved: Mapping[bytes, BlobRef]) -> bytes:
-    header, encoder = _encoder(type(event).__name__)
     try:
-        return header + encoder(event, moved)
+        return _encoder(type(event).__name__)(event, moved)
     except UnicodeEncodeError as error:
         raise RejectedError(
             f"expected Unicode text, got a lone surrogate at {error.start}: correct the writer",
@@ -247,38 +242,6 @@ def _refusal(error: Exception) -> RejectedError:
         "expected UTF-8 text and symbols of the schema, got other bytes: correct the writer",
         reason="bad_value",
     )
-
-
-class _Whole(io.BytesIO):
-    """Gives as many bytes as asked for, or none: fastavro takes a short string for a whole one."""
-
-    def read(self, num_bytes: int | None = -1, /) -> bytes:
-        data = super().read(num_bytes)
-        if num_bytes is None or len(data) != num_bytes:
-            raise EOFError(f"{num_bytes} bytes were to follow")
-        return data
-
-
-def _resolved(body: bytes, written: Any, own: Any) -> bytes:
-    """Rewrite a body of another schema as a body of ours."""
-    source, target = _Whole(body), io.BytesIO()
-    try:
-        value = schemaless_reader(source, written, own, return_record_name=True)
-        schemaless_writer(target, own, value)
-    except EOFError as error:
-        raise _refusal(IndexError()) from error
-    except _UNRESOLVED as error:
-        raise RejectedError(
-            f"expected a record that resolves to our schema, got: {error}: compare the schemas",
-            reason="bad_value",
-        ) from error
-    if source.tell() != len(body):
-        raise RejectedError(
-            f"expected the end after {source.tell()} bytes, got {len(body) - source.tell()} more: "
-            "send one record at a time",
-            reason="trailing",
-        )
-    return target.getvalue()
 
 
 def _ref_to(value: bytes, uri_of: Callable[[Sha256], str]) -> BlobRef:

@@ -4,7 +4,7 @@ Whatever the bytes are, a decoder ends in an event, a RejectedError, or one of R
 Not the header (schemas/codec.py): these are bodies only. In the source `d` is the data, `p` the place,
 `end` the end, `o` the record, and the other short names are scratch.
 
-Next: schemas/varint.py
+Next: schemas/resolution.py
 """
 
 import struct

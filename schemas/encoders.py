@@ -1,7 +1,7 @@
 """Pure: from a form, the Python source of its encoder: one expression that joins the parts of a record.
 
 Source is made, as dataclasses does it, because a loop over forms would be several times slower.
-Not the header (schemas/codec.py): these are bodies only. In the source `event` is the record, `moved` holds
+Not the choice of a schema (schemas/codec.py). In the source `event` is the record, `moved` holds
 what moved into blobs, and the short names are scratch.
 
 Next: schemas/decoders.py
@@ -31,13 +31,14 @@ from schemas.forms import (
 from schemas.varint import LONGS, bad, long_bytes, ref_bytes
 
 Encoder = Callable[[Any, Mapping[bytes, BlobRef]], bytes]
-"""Takes an event and the large values that moved into blobs; gives the Avro body."""
+"""Takes an event and the large values that moved into blobs; gives header and body."""
 
 
-def encoder_of(record: Record) -> Encoder:
+def encoder_of(record: Record, header: bytes) -> Encoder:
     """Make the encoder of a record. It raises RejectedError on values that the contract does not allow."""
     source = _Source()
-    name = source.add_record(record)
+    source.names["HEADER"] = header
+    name = source.add_record(record, first="HEADER")
     exec(compile("\n".join(source.functions.values()), f"<{name}>", "exec"), source.names)
     encoder: Encoder = source.names[name]
     return encoder
@@ -56,13 +57,13 @@ class _Source:
             "ref": ref_bytes,
         }
 
-    def add_record(self, record: Record) -> str:
+    def add_record(self, record: Record, *, first: str | None = None) -> str:
         """Write the function of a record, once; give its name."""
         name = f"encode_{record.kind.__name__}"
         if name in self.functions:
             return name
         lines: list[str] = []
-        parts: list[str] = []
+        parts: list[str] = [first] if first else []
         for is_double, group in groupby(enumerate(record.fields), lambda field: field[1][1] == Double()):
             fields = [(f"v{number}", f"event.{field}", form) for number, (field, form) in group]
             if is_double:
