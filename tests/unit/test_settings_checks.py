@@ -187,6 +187,20 @@ def test_gateways_that_start_at_once_end_with_one_key(tmp_path: Path) -> None:
     assert len(set(found)) == 1
 
 
+def test_nothing_is_concluded_from_a_key_that_was_refused() -> None:
+    assert "reef.tokens[0].scopes[0]" in refused(
+        ["--reef.host", "0.0.0.0", "--reef.tokens", "[{token_env: T, scopes: [reed]}]"], {"T": TOKEN}
+    )
+    assert "kafka.retention_days: expected a value" in refused(
+        ["--kafka.retention_days=0", "--streams.buffer_max_age_s=6000000"]
+    )
+
+
+def test_true_is_no_number_in_a_scenario_either() -> None:
+    said = refused(["--reef.scenarios", "[{name: one, batch_size: true}]"])
+    assert "reef.scenarios[0].batch_size: expected no true or false here" in said
+
+
 def test_a_damaged_or_unreachable_receipt_key_is_refused(tmp_path: Path) -> None:
     settings = embedded_in(tmp_path)
     obtain_receipt_keys(settings, {})
