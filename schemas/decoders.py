@@ -160,16 +160,13 @@ class _Source:
 
     @lines.register
     def _(self, form: Many, target: str) -> list[str]:
-        return [
-            "items = []",
-            *_blocks([*self.lines(form.item, "item"), "items.append(item)"]),
-            f"{target} = tuple(items)",
-        ]
+        read = [*self.lines(form.item, "item"), "items.append(item)"]
+        return _blocks(read, "[]", f"{target} = tuple(items)", f"{target} = ()")
 
     @lines.register
     def _(self, form: Table, target: str) -> list[str]:
-        pair = [*self.lines(Text(), "key"), *self.lines(form.value, "item")]
-        return ["items = {}", *_blocks([*pair, "items[key] = item"]), f"{target} = items"]
+        read = [*self.lines(Text(), "key"), *self.lines(form.value, "item"), "items[key] = item"]
+        return _blocks(read, "{}", f"{target} = items", f"{target} = {{}}")
 
     @lines.register
     def _(self, form: Large, target: str) -> list[str]:
@@ -220,13 +217,15 @@ def _slice() -> list[str]:
     return ["q = p + n", "if q > end:", f"{_INDENT}truncated()", "v = d[p:q]", "p = q"]
 
 
-def _blocks(read: list[str]) -> list[str]:
-    lines = ["num_items, p = num_items_at(d, p)", "for _ in range(num_items):"]
-    return [
-        "while d[p]:",
-        *[_INDENT + line for line in [*lines, *[_INDENT + line for line in read]]],
-        "p += 1",
+def _blocks(read: list[str], items: str, filled: str, empty: str) -> list[str]:
+    """Read blocks of items until the empty one."""
+    block = [
+        "num_items, p = num_items_at(d, p)",
+        "for _ in range(num_items):",
+        *[_INDENT + line for line in read],
     ]
+    some = [f"items = {items}", "while d[p]:", *[_INDENT + line for line in block], filled]
+    return ["if d[p]:", *[_INDENT + line for line in some], "else:", f"{_INDENT}{empty}", "p += 1"]
 
 
 def _union(branches: list[list[str]]) -> list[str]:
