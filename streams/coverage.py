@@ -112,7 +112,8 @@ def _likely_ancestors(moment: SessionMoment, report: Report, last: InferenceComp
     for receipt in moment.state.routes.waiting(report.route):
         call = moment.state.call(receipt)
         assert call is not None, receipt
-        if call.scenario == scenario and not call.facts & Fact.TAGGED and receipt != last.receipt:
+        is_earlier = receipt != last.receipt and made_us(receipt) <= made_us(last.receipt)
+        if is_earlier and call.scenario == scenario and not call.facts & Fact.TAGGED:
             shorter[receipt] = call
     lengths = {branch.num_tokens * BYTES_PER_TOKEN for call in shorter.values() for branch in call.branches}
     digests = prefix_digests(prompt, [length for length in lengths if length <= len(prompt)])

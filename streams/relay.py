@@ -1,9 +1,7 @@
 """Pure: the relays: what happened to batches and releases, told to the folds (STREAMS 15, 22).
 
 They map and nothing else: one event of one log to events of another, in an order that matters. A batch ends
-exactly once: with its release, its refusal or its failure, never with a candidate that may still be published.
-
-Next: streams/batch.py
+once: with its release, its refusal or its failure, never with a candidate that may still be published.
 """
 
 from schemas.errors import RejectedError

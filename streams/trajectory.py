@@ -139,7 +139,7 @@ def _chain(leaf: Turn, others: Sequence[Turn], realign_bytes_max: int) -> list[_
     used = {leaf.call.receipt}
     for branch in sorted(fitting, key=_link_order):
         cut = max(0, branch.kept_bytes - limit)
-        is_within = branch.kept_bytes - cut >= branch.prompt_bytes
+        is_within = branch.kept_bytes - cut > branch.prompt_bytes
         if branch.turn.call.receipt in used or not is_within or branch.lost_bytes + cut > realign_bytes_max:
             continue
         used.add(branch.turn.call.receipt)
@@ -165,7 +165,7 @@ def _fitting(turn: Turn, prompt: bytes, realign_bytes_max: int) -> list[_Branch]
         if not prompt.startswith(choice.token_ids, start):
             kept = _num_common_bytes(choice.token_ids, prompt[start : start + kept])
         lost = len(choice.token_ids) - kept
-        if lost <= realign_bytes_max:
+        if kept and lost <= realign_bytes_max:  # a retry keeps nothing: it continues nothing
             found.append(_Branch(turn, choice, start + kept, lost))
     return found
 
