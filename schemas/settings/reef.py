@@ -18,7 +18,6 @@ from pydantic import (
 )
 
 from schemas.errors import RejectedError
-from schemas.events import TrainingTarget
 from schemas.ids import ScenarioName, scenario_name
 from schemas.settings.section import DottedPath, EnvironmentName, FilePath, Section, plain_keys
 
@@ -163,8 +162,3 @@ class ReefSettings(Section):
         if doubled:
             raise ValueError(f"expected each scenario once, got {', '.join(doubled)} again: remove one")
         return scenarios
-
-
-def as_training_target(target: Target) -> TrainingTarget:
-    """Give the word that events use."""
-    return TrainingTarget(target)
