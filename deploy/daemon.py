@@ -215,7 +215,7 @@ def _read_record(path: Path) -> tuple[int, list[tuple[int, float]]]:
         content = json.loads(path.read_bytes())
         rows = [(int(row["pid"]), float(row["started_s"])) for row in content["processes"]]
         return int(content["session"]), rows
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0, []
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnavailableError(

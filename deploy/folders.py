@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +16,9 @@ _LOCK_POLL_S = 0.2
 
 def make_folder(folder: Path, *, setting: str) -> Path:
     """Make a folder in which we can read and write. Raises UnavailableError, which names the setting."""
-    probe = folder / f".probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UnavailableError(
             f"expected a folder to read and write at {folder}, got {error.strerror or error}: "
@@ -31,13 +30,13 @@ def make_folder(folder: Path, *, setting: str) -> Path:
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace a file so that a reader sees the old content or the new one, also after a kill."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # only we can read it
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    os.replace(aside, path)
 
 
 def made_once(final: Path, make: Callable[[Path], None], *, wait_s: float) -> Path:

@@ -35,7 +35,7 @@ def look_at_machine(settings: Settings, cache_dir: Path) -> Facts:
         settings=settings,
         python=sys.version_info[:3],
         uv=_uv(cache_dir),
-        java=None if java is None else _java_major(java),
+        java=None if java is None else java_major(java),
         maven=_version_of("mvn", ("-v",)),
         go=_version_of("go", ("version",)),
         has_jars=kafka_jars_path(cache_dir).exists(),
@@ -73,7 +73,7 @@ def version_in(said: str) -> Version:
     return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
-def _java_major(version: Version) -> int:
+def java_major(version: Version) -> int:
     """Java 8 does not know `--version` and calls itself 1.8."""
     if version[:1] == (1,):
         return version[1] if len(version) > 1 else 0

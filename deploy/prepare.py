@@ -38,7 +38,7 @@ def main() -> None:
 
 def prepare_all(works: Mapping[str, Callable[[], object]]) -> dict[str, ReefError]:
     """Do all works side by side; give what failed, by name."""
-    with ThreadPoolExecutor(len(works)) as pool, ProgramBoard() as board:
+    with ThreadPoolExecutor(len(works)) as pool, ProgramBoard(starting="being made …") as board:
         futures = {name: pool.submit(work) for name, work in works.items()}
         while not all(future.done() for future in futures.values()):
             board.show({name: _state(future) for name, future in futures.items()})

@@ -33,8 +33,9 @@ def shown_step(what: str) -> Iterator[None]:
 class ProgramBoard:
     """One line a program with its state and time; without a terminal, one line a change."""
 
-    def __init__(self) -> None:
-        """Show nothing yet."""
+    def __init__(self, *, starting: str = "starting …") -> None:
+        """Show nothing yet; `starting` is what programs do until they are ready."""
+        self._words = {**_WORDS, "starting": starting}
         self._console = Console(stderr=True, highlight=False)
         self._progress = _progress(self._console)
         self._shown: dict[str, ProgramState] = {}
@@ -59,13 +60,15 @@ class ProgramBoard:
             if self._console.is_terminal:
                 self._show_line(name, state)
             elif state != "waiting":
-                self._console.print(f"{name}: {_WORDS[state]}")
+                self._console.print(f"{name}: {self._words[state]}")
 
     def _show_line(self, name: str, state: ProgramState) -> None:
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=1)
         completed = int(state in ("ready", "failed"))  # a complete task's clock stands still
-        self._progress.update(self._tasks[name], description=f"{name}: {_WORDS[state]}", completed=completed)
+        self._progress.update(
+            self._tasks[name], description=f"{name}: {self._words[state]}", completed=completed
+        )
 
 
 def _progress(console: Console) -> Progress:

@@ -10,6 +10,9 @@ export UV_CACHE_DIR="$REEF_CACHE/uv" UV_LINK_MODE="${UV_LINK_MODE:-hardlink}"
 uv_version=0.13.9
 uv_folder="$REEF_CACHE/uv-$uv_version"
 
+quiet=()
+[ -t 2 ] || quiet=(--quiet) # a list of every package is nothing for a log
+
 say() { printf '%s\n' "$*" >&2; }
 
 fail() {
@@ -71,7 +74,7 @@ install_environment() {
   fi
   say "installing the Python environment .venv"
   [ -x .venv/bin/python ] || uv venv --quiet --allow-existing --python "$python" .venv
-  uv pip sync --require-hashes --compile-bytecode --python .venv/bin/python requirements.lock
+  uv pip sync "${quiet[@]}" --require-hashes --compile-bytecode --python .venv/bin/python requirements.lock
   uv pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python -e .
   printf '%s\n' "$stamp" >.venv/.stamp
 }
