@@ -1,12 +1,13 @@
 """A model so small that a step takes milliseconds, and batches for it."""
 
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.multiprocessing.spawn import spawn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from recipes.sao.recipe import SAOOptions
@@ -39,7 +40,8 @@ def save_tiny_model(folder: Path, *, seed: int = 0, is_tied: bool = True) -> Pat
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        made = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
+        model: PreTrainedModel = made
     model.save_pretrained(folder)
     return folder
 
@@ -111,7 +113,26 @@ def alone(folder: Path) -> Ranks:
 def run_ranks(num_ranks: int, act: Callable[..., None], folder: Path, *arguments: Any) -> None:
     """Run `act(ranks, *arguments)` in processes that form a group; fail when one of them fails."""
     folder.mkdir(parents=True, exist_ok=True)
-    spawn(_as_rank, args=(num_ranks, act, folder, arguments), nprocs=num_ranks)  # type: ignore[no-untyped-call]
+    (folder / "rendezvous").unlink(missing_ok=True)
+    children = start_ranks(num_ranks, act, folder, *arguments)
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * num_ranks
+
+
+def start_ranks(
+    num_ranks: int, act: Callable[..., None], folder: Path, *arguments: Any
+) -> list[ForkServerProcess]:
+    """Start processes that form a group; forked from a server that has imported torch already."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["tests.tiny"])
+    children = [
+        context.Process(target=_as_rank, args=(rank, num_ranks, act, folder, arguments))
+        for rank in range(num_ranks)
+    ]
+    for child in children:
+        child.start()
+    return children
 
 
 def _as_rank(

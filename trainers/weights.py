@@ -4,7 +4,7 @@ Not a format: files are safetensors throughout (nothing is ever unpickled). Name
 folder, whatever wraps its layers here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -53,12 +53,19 @@ def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
                 yield key, file.get_tensor(key)
 
 
-def put_weights(targets: Mapping[str, nn.Parameter], folder: Path) -> None:
-    """Copy a folder's weights into parameters of the same names, in fp32.
+def _same(name: str) -> str:
+    return name
+
+
+def put_weights(
+    targets: Mapping[str, nn.Parameter], folder: Path, *, name_of: Callable[[str], str] = _same
+) -> None:
+    """Copy a folder's weights into the parameters that `name_of` names, in fp32.
 
     Raises RejectedError, before the first copy, unless each tensor of the folder has its place.
     """
-    strangers = {name for names in weight_files(folder).values() for name in names} - targets.keys()
+    names = {name_of(name) for names in weight_files(folder).values() for name in names}
+    strangers = names - targets.keys()
     if strangers:
         raise RejectedError(
             f"expected weights of the configured model in {folder}, got {len(strangers)} tensors unknown to "
@@ -67,7 +74,7 @@ def put_weights(targets: Mapping[str, nn.Parameter], folder: Path) -> None:
         )
     with torch.no_grad():
         for name, tensor in read_weights(folder):
-            _copy(targets[name], tensor, name)
+            _copy(targets[name_of(name)], tensor, name)
 
 
 def _copy(target: nn.Parameter, tensor: Tensor, name: str) -> None:
