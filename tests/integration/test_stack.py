@@ -199,7 +199,8 @@ def test_wrong_usage_is_2(deployment: Deployment, words: tuple[str, ...]) -> Non
 def test_a_wrong_setting_is_2(deployment: Deployment) -> None:
     done = deployment.reef("stack", "up", "--kafka.prt", "1")
     assert done.returncode == 2
-    assert "kafka.port" in done.stderr
+    assert "kafka.prt" in done.stderr
+    assert "did you mean port?" in done.stderr
 
 
 def test_down_with_nothing_to_stop_is_fine(deployment: Deployment) -> None:
