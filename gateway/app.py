@@ -8,7 +8,6 @@ Next: gateway/calls.py
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -17,12 +16,14 @@ from gateway.errors import BUG, Problem, error_body, problem_of
 from gateway.exchange import ClientLeftError, Exchange, Header, Message, Receive, Scope, Send
 from gateway.head import read_head
 from gateway.metrics import CallMetrics
+from gateway.request_log import RequestLog
 from gateway.rest import EXCHANGE, wrong_method
 from schemas.errors import ReefError
 
 Handler = Callable[[Exchange], Awaitable[None]]
 Routes = Mapping[str, Mapping[str, Handler]]
 """Handlers by path, then by method."""
+PATH_CHARS_MAX = 200
 
 
 class Gateway:
@@ -35,7 +36,7 @@ class Gateway:
         rest: FastAPI,
         tokens: Sequence[Token],
         metrics: CallMetrics,
-        log: Any,
+        log: RequestLog,
     ) -> None:
         """Take the fast routes and the rest."""
         self._routes = routes
@@ -58,7 +59,7 @@ class Gateway:
         except ReefError as error:
             await self._refuse(exchange, problem_of(error))
         except Exception:  # noqa: BLE001 - the gateway's one boundary
-            self._log.exception("request_failed", request_id=exchange.request_id, path=exchange.path)
+            self._log.failed(request_id=exchange.request_id, path=exchange.path[:PATH_CHARS_MAX])
             await self._refuse(exchange, BUG)
         finally:
             self._close(exchange)
@@ -109,18 +110,19 @@ class Gateway:
         duration_s = time.perf_counter() - exchange.started_s
         exchange.result = exchange.result or ("answered" if exchange.status < 400 else "refused")
         self._metrics.answered(exchange, duration_s)
-        self._log.info(
-            "request_answered",
-            request_id=exchange.request_id,
-            method=exchange.method,
-            path=exchange.path,
-            status=exchange.status,
-            result=exchange.result,
-            scenario=exchange.scenario,
-            receipt=exchange.receipt,
-            release_id=exchange.release_id,
-            num_tokens=exchange.num_tokens,
-            bytes_in=exchange.num_bytes_in,
-            bytes_out=exchange.num_bytes_out,
-            duration_ms=round(duration_s * 1000, 2),
+        self._log.answered(
+            {
+                "request_id": exchange.request_id,
+                "method": exchange.method,
+                "path": exchange.path[:PATH_CHARS_MAX],
+                "status": exchange.status,
+                "result": exchange.result,
+                "scenario": exchange.scenario,
+                "receipt": exchange.receipt,
+                "release_id": exchange.release_id,
+                "num_tokens": exchange.num_tokens,
+                "bytes_in": exchange.num_bytes_in,
+                "bytes_out": exchange.num_bytes_out,
+                "duration_ms": round(duration_s * 1000, 2),
+            }
         )

@@ -5,9 +5,14 @@ Not a judgement: gateway/record.py says what is missing.
 Next: gateway/record.py
 """
 
+import sys
+from array import array
 from typing import Any
 
 from schemas.errors import UnavailableError
+from schemas.packed import Logprobs, TokenIds
+
+_WRONG_SHAPE = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 class CapturedChoice:
@@ -33,8 +38,8 @@ class CapturedChoice:
         self.reasoning: list[str] = []
         self.refusal: list[str] = []
         self.tool_calls: dict[int, dict[str, Any]] = {}
-        self.token_ids: list[int] = []
-        self.logprobs: list[float] = []
+        self.token_ids = array("I")
+        self.logprobs = array("f")
         self.finish_reason: str | None = None
         self.stop_reason: Any = None
         self.has_all_ids = False
@@ -50,7 +55,7 @@ class Capture:
         self.id = ""
         self.created = 0
         self.choices: dict[int, CapturedChoice] = {}
-        self.prompt_token_ids: list[int] | None = None
+        self.prompt_token_ids: array[int] | None = None
         self.has_shared_prompt = True
         self.usage: dict[str, Any] | None = None
 
@@ -58,14 +63,14 @@ class Capture:
         """Take a whole answer; gives how many tokens came. Raises UnavailableError on another shape."""
         try:
             return self._take(answer, "message")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except _WRONG_SHAPE as error:
             raise nonsense("an answer") from error
 
     def chunk(self, chunk: dict[str, Any]) -> int:
         """Take a chunk of a stream; gives how many tokens came. Raises UnavailableError on another shape."""
         try:
             return self._take(chunk, "delta")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except _WRONG_SHAPE as error:
             raise nonsense("a chunk") from error
 
     def ordered(self) -> list[tuple[int, CapturedChoice]]:
@@ -94,8 +99,8 @@ class Capture:
 
     def _take_prompt(self, prompt: list[int]) -> None:
         if self.prompt_token_ids is None:
-            self.prompt_token_ids = prompt
-        elif self.prompt_token_ids != prompt:
+            self.prompt_token_ids = array("I", prompt)
+        elif self.prompt_token_ids != array("I", prompt):
             self.has_shared_prompt = False
 
     def _take_choice(self, captured: CapturedChoice, choice: dict[str, Any], where: str) -> int:
@@ -109,12 +114,29 @@ class Capture:
             captured.finish_reason = reason
             captured.stop_reason = choice.get("stop_reason")
         if (logprobs := choice.get("logprobs")) is not None:
-            captured.logprobs += _sampled(logprobs)
+            captured.logprobs.extend(_sampled(logprobs))
         if (token_ids := choice.get("token_ids")) is None:
             return 0
         captured.has_all_ids = True
-        captured.token_ids += token_ids
+        captured.token_ids.extend(token_ids)
         return len(token_ids)
+
+
+def packed_tokens(token_ids: "array[int]") -> TokenIds:
+    """Give ids as the little-endian bytes of events."""
+    return TokenIds(_little_endian(token_ids))
+
+
+def packed_logprobs(logprobs: "array[float]") -> Logprobs:
+    """Give logprobs as the little-endian bytes of events."""
+    return Logprobs(_little_endian(logprobs))
+
+
+def _little_endian(values: "array[Any]") -> bytes:
+    if sys.byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values.tobytes()
 
 
 def _sampled(logprobs: dict[str, Any]) -> list[float]:

@@ -6,7 +6,6 @@ Not the composition root: deploy/commands/gateway.py makes the parts from settin
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
@@ -26,6 +25,7 @@ from gateway.health import Check, Health
 from gateway.messages import Messages
 from gateway.metrics import CallMetrics
 from gateway.models import Models
+from gateway.request_log import RequestLog
 from gateway.rest import Lifespan, fastapi_app
 from gateway.settings import CallSettings
 
@@ -50,7 +50,7 @@ class Parts:
     """Empty: everybody may do everything."""
     settings: CallSettings
     """Limits and defaults of calls."""
-    log: Any
+    log: RequestLog
     """Writes the canonical line."""
     routers: Sequence[APIRouter] = ()
     """Everything under /reef."""

@@ -15,9 +15,9 @@ from schemas.events import Api, CaptureFault, Sampling
 from schemas.ids import Receipt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ask:
-    """A client's request, understood."""
+    """A client's request, understood: only read once made, but not frozen, which would triple its cost."""
 
     upstream: dict[str, Any]
     """What to ask the engine, but for what every call adds (`model`, `cache_salt`)."""

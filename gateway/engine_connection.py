@@ -109,7 +109,8 @@ class EngineDoor:
         protocol.set_response_params(
             read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
         )
-        transport.write(data)
+        # With the others of this turn of the loop: the first wakes the engine, the rest find it awake.
+        asyncio.get_running_loop().call_soon(transport.write, data)
         try:
             message, payload = await protocol.read()
         except (aiohttp.ClientError, EofStream, OSError) as error:

@@ -25,6 +25,7 @@ Header = tuple[bytes, bytes]
 
 BODY_S_MAX = 60.0
 """How long a body may take to arrive."""
+BODY_TIMEOUT = "body_timeout"
 JSON_TYPE: Header = (b"content-type", b"application/json")
 _STREAM_TYPE: Header = (b"content-type", b"text/event-stream; charset=utf-8")
 _TEXT_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -90,14 +91,21 @@ class Exchange:
         announced = self.head.content_length
         if announced is not None and announced > bytes_max:
             raise _too_large(announced, bytes_max)
+        task = asyncio.current_task()
+        assert task is not None
+        late = asyncio.get_running_loop().call_later(BODY_S_MAX, task.cancel, BODY_TIMEOUT)
         try:
-            async with asyncio.timeout(BODY_S_MAX):
-                return await self._whole_body(bytes_max)
-        except TimeoutError as error:
+            return await self._whole_body(bytes_max)
+        except asyncio.CancelledError as error:
+            if error.args != (BODY_TIMEOUT,):
+                raise
+            task.uncancel()
             raise RejectedError(
                 f"expected the body within {BODY_S_MAX:.0f} s, got part of it: send it faster",
-                reason="body_timeout",
+                reason=BODY_TIMEOUT,
             ) from error
+        finally:
+            late.cancel()
 
     async def _whole_body(self, bytes_max: int) -> bytes:
         pieces: list[bytes] = []

@@ -1,97 +1,76 @@
 """Shell: what the request path counts, as docs/metrics.md lists it: never ids, never text."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from gateway.exchange import Exchange
+from gateway.tallies import Level, Spread, Tallies, Tally
 from schemas.events import InferenceCompleted
 from schemas.ids import ScenarioName
 
-LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+LATENCY_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
 
 
 class CallMetrics:
-    """Counters of requests, answers and captures."""
+    """Counts requests, answers and captures."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register everything once."""
-        self._requests = Counter(
+        self._requests = Tally(
             "reef_gateway_requests_total",
-            "Requests answered, by how they ended.",
+            "requests answered, by how they ended",
             ("scenario", "api", "result"),
-            registry=registry,
         )
-        self._latency = Histogram(
+        self._latency = Spread(
             "reef_gateway_request_seconds",
-            "From a request's headers to its last byte.",
+            "from a request's headers to its last byte",
             ("api",),
-            buckets=LATENCY_S,
-            registry=registry,
+            LATENCY_S,
         )
-        self._first_byte = Histogram(
+        self._first_byte = Spread(
             "reef_gateway_first_byte_seconds",
-            "From a request's headers to the first byte of the answer's body.",
+            "from a request's headers to the first byte of the answer's body",
             ("api",),
-            buckets=LATENCY_S,
-            registry=registry,
+            LATENCY_S,
         )
-        self._tokens = Counter(
-            "reef_gateway_tokens_total",
-            "Tokens captured: result is prompt or completion.",
-            ("scenario", "result"),
-            registry=registry,
+        self._tokens = Tally(
+            "reef_gateway_tokens_total", "tokens captured, of prompts and completions", ("scenario", "result")
         )
-        self._faults = Counter(
+        self._faults = Tally(
             "reef_gateway_capture_faults_total",
-            "Calls whose capture is not exact, by reason.",
+            "calls whose capture is not exact",
             ("scenario", "reason"),
-            registry=registry,
         )
-        self._lost = Counter(
+        self._lost = Tally(
             "reef_gateway_events_lost_total",
-            "Calls that were answered but could not be recorded, by reason.",
+            "calls that were answered but could not be recorded",
             ("scenario", "reason"),
-            registry=registry,
         )
-        self._open = Gauge("reef_gateway_open_requests", "Requests being answered.", registry=registry)
-        self._children: dict[tuple[str, str, str], Counter] = {}
-        self._by_api: dict[str, tuple[Histogram, Histogram]] = {}
-        self._by_scenario: dict[str, tuple[Counter, Counter]] = {}
+        self._open = Level("reef_gateway_open_requests", "requests being answered")
+        members = (self._requests, self._latency, self._first_byte, self._tokens, self._faults, self._lost)
+        registry.register(Tallies((*members, self._open)))
 
     def opened(self) -> None:
         """Count a request in."""
-        self._open.inc()
+        self._open.value += 1
 
     def answered(self, exchange: Exchange, duration_s: float) -> None:
         """Count a request out."""
-        self._open.dec()
-        key = (exchange.scenario or "", exchange.api, exchange.result)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._requests.labels(*key)
-        child.inc()
-        times = self._by_api.get(exchange.api)
-        if times is None:
-            times = self._by_api[exchange.api] = (
-                self._latency.labels(exchange.api),
-                self._first_byte.labels(exchange.api),
-            )
-        times[0].observe(duration_s)
+        self._open.value -= 1
+        self._requests.add((exchange.scenario or "", exchange.api, exchange.result))
+        self._latency.add((exchange.api,), duration_s)
         if exchange.first_byte_s is not None:
-            times[1].observe(exchange.first_byte_s)
+            self._first_byte.add((exchange.api,), exchange.first_byte_s)
 
     def captured(self, event: InferenceCompleted) -> None:
         """Count what a call's event holds."""
-        counters = self._by_scenario.get(event.scenario)
-        if counters is None:
-            counters = self._by_scenario[event.scenario] = (
-                self._tokens.labels(event.scenario, "prompt"),
-                self._tokens.labels(event.scenario, "completion"),
-            )
-        counters[0].inc(event.usage.prompt)
-        counters[1].inc(event.usage.completion)
+        self._tokens.add((event.scenario, "prompt"), event.usage.prompt)
+        self._tokens.add((event.scenario, "completion"), event.usage.completion)
         for fault in event.capture_faults:
-            self._faults.labels(event.scenario, fault).inc()
+            self._faults.add((event.scenario, fault))
 
     def lost(self, scenario: ScenarioName, reason: str) -> None:
         """Count an answer without a record."""
-        self._lost.labels(scenario, reason).inc()
+        self._lost.add((scenario, reason))

@@ -6,7 +6,7 @@ Next: gateway/outbox.py
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.capture import Capture, CapturedChoice
+from gateway.capture import Capture, CapturedChoice, packed_logprobs, packed_tokens
 from gateway.serving import Serving
 from schemas.events import (
     Api,
@@ -19,15 +19,15 @@ from schemas.events import (
     WeightSpan,
 )
 from schemas.ids import Receipt, Route, ScenarioName, Session
-from schemas.packed import JsonBytes, pack_logprobs, pack_tokens
+from schemas.packed import JsonBytes, TokenIds
 
 PROCESSED = "processed_logprobs"
 """The engine gives logprobs of the distribution that it sampled from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CallFacts:
-    """What is known of a call before the engine answers."""
+    """What is known of a call before the engine answers: only read, not frozen, which triples its cost."""
 
     receipt: Receipt
     """Its name."""
@@ -71,7 +71,7 @@ def completed(
     completed_at_us: int,
 ) -> InferenceCompleted:
     """State that a call was answered, wholly or in part."""
-    choices = capture.ordered()
+    choices, prompt = capture.ordered(), capture.prompt_token_ids
     return InferenceCompleted(
         receipt=facts.receipt,
         scenario=facts.scenario,
@@ -82,7 +82,7 @@ def completed(
         outcome=outcome,
         request=facts.request,
         response=JsonBytes(response),
-        prompt_token_ids=pack_tokens(capture.prompt_token_ids or ()),
+        prompt_token_ids=packed_tokens(prompt) if prompt else TokenIds(b""),
         choices=tuple(_choice(index, choice) for index, choice in choices),
         sampling=facts.sampling,
         usage=_usage(capture),
@@ -104,8 +104,8 @@ def completed(
 def _choice(index: int, choice: CapturedChoice) -> Choice:
     return Choice(
         index=index,
-        token_ids=pack_tokens(choice.token_ids),
-        logprobs=pack_logprobs(choice.logprobs),
+        token_ids=packed_tokens(choice.token_ids),
+        logprobs=packed_logprobs(choice.logprobs),
         finish_reason=choice.finish_reason,
     )
 

@@ -4,6 +4,7 @@ What narrows the distribution is recorded; whether that makes a call untrainable
 """
 
 from collections.abc import Mapping
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -52,32 +53,33 @@ _BY_KEY = {
 
 def sampling_of(body: Mapping[str, Any], defaults: Sampling) -> Sampling:
     """Read how a request samples. Raises FieldError when a parameter is no number."""
-    values = {name: _number(body, name, getattr(defaults, name)) for name in _NUMBERS}
-    temperature = values["temperature"]
-    return Sampling(
-        temperature=max(temperature, TEMPERATURE_MIN) if temperature > 0 else temperature,
-        top_p=values["top_p"],
-        top_k=max(0, int(values["top_k"])),
-        min_p=values["min_p"],
-        presence_penalty=values["presence_penalty"],
-        frequency_penalty=values["frequency_penalty"],
-        repetition_penalty=values["repetition_penalty"],
-        seed=_seed(body.get("seed")),
-        constraints=_constraints(body),
-    )
+    given = {name: _number(name, body[name]) for name in _NUMBERS if body.get(name) is not None}
+    constraints, seed = _constraints(body), _seed(body.get("seed"))
+    if not given and not constraints and seed is None:
+        return defaults
+    if (temperature := given.get("temperature", 0.0)) > 0:
+        given["temperature"] = max(temperature, TEMPERATURE_MIN)
+    if "top_k" in given:
+        given["top_k"] = max(0, int(given["top_k"]))
+    values: dict[str, Any] = {**_as_mapping(defaults), **given}
+    return Sampling(**values, seed=seed, constraints=constraints)
+
+
+@cache
+def _as_mapping(defaults: Sampling) -> Mapping[str, float]:
+    return {name: getattr(defaults, name) for name in _NUMBERS}
 
 
 def written_out(body: Mapping[str, Any], defaults: Sampling) -> dict[str, Any]:
     """Give the parameters to send: the client's as they came, the defaults for what it left out."""
-    return {
-        name: getattr(defaults, name) if (value := body.get(name)) is None else value for name in _NUMBERS
-    }
+    sent: dict[str, Any] = {**_as_mapping(defaults)}
+    for name in _NUMBERS:
+        if (value := body.get(name)) is not None:
+            sent[name] = value
+    return sent
 
 
-def _number(body: Mapping[str, Any], name: str, default: float) -> float:
-    value = body.get(name)
-    if value is None:
-        return default
+def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise FieldError(f"expected {name} to be a finite number, got another value: correct it", param=name)
     return float(value)

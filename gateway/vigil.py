@@ -17,12 +17,11 @@ class Vigil:
     """`with Vigil(...)`: raises ClientLeftError or UnavailableError out of whatever the block awaits."""
 
     __slots__ = (
-        "_deadline",
         "_exchange",
         "_reason",
-        "_start",
         "_task",
         "_timeout_s",
+        "_timer",
         "_watch_after_s",
         "_watcher",
     )
@@ -40,17 +39,16 @@ class Vigil:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        loop = asyncio.get_running_loop()
-        self._start = loop.call_later(self._watch_after_s, self._watch)
-        self._deadline = loop.call_later(self._timeout_s, self._break_off, "late")
+        self._timer = asyncio.get_running_loop().call_later(
+            min(self._watch_after_s, self._timeout_s), self._watch
+        )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         """Stop watching, and say why the block was broken off."""
-        self._start.cancel()
-        self._deadline.cancel()
+        self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         if self._reason is None or not isinstance(error, asyncio.CancelledError):
@@ -65,7 +63,10 @@ class Vigil:
         ) from error
 
     def _watch(self) -> None:
-        self._watcher = asyncio.get_running_loop().create_task(self._until_gone())
+        loop = asyncio.get_running_loop()
+        self._watcher = loop.create_task(self._until_gone())
+        left_s = max(0.0, self._timeout_s - self._watch_after_s)
+        self._timer = loop.call_later(left_s, self._break_off, "late")
 
     async def _until_gone(self) -> None:
         await self._exchange.gone()

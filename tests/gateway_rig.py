@@ -2,11 +2,11 @@
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
@@ -94,7 +94,7 @@ class GatewayRig:
     catalog: Catalog = field(default_factory=lambda: Catalog((ScenarioName("default"),)))
     gate: Gate | None = None
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    lines: list[structlog.typing.EventDict] = field(default_factory=list)
+    lines: list[dict[str, object]] = field(default_factory=list)
 
 
 def serving(number: int = 0, model: str = "scripted") -> Serving:
@@ -193,18 +193,23 @@ class _Runner:
             registry=self._rig.registry,
             tokens=self._tokens,
             settings=self._settings,
-            log=structlog.wrap_logger(None, processors=[_collector(self._rig.lines)]),
+            log=ListedLines(self._rig.lines),
         )
 
 
-def _collector(lines: list[structlog.typing.EventDict]) -> structlog.typing.Processor:
-    def collect(
-        logger: object, name: str, event_dict: structlog.typing.EventDict
-    ) -> structlog.typing.EventDict:
-        lines.append(dict(event_dict))
-        raise structlog.DropEvent
+class ListedLines:
+    """Keeps canonical lines in a list."""
 
-    return collect
+    def __init__(self, lines: list[dict[str, object]]) -> None:
+        self._lines = lines
+
+    def answered(self, fields: dict[str, object]) -> None:
+        """Keep a line."""
+        self._lines.append(fields)
+
+    def failed(self, **fields: object) -> None:
+        """Keep the trace of a bug."""
+        self._lines.append({**fields, "trace": traceback.format_exc()})
 
 
 def with_settings(**changes: object) -> CallSettings:

@@ -63,11 +63,11 @@ def test_a_stream_and_a_whole_answer_give_the_same_capture(path: str, script: Sc
     stream = streamed(path, script)
     assert num_tokens == sum(len(tokens) for tokens in script.choices)
     for capture in (whole, stream):
-        assert capture.prompt_token_ids == list(script.prompt_ids)
+        assert list(capture.prompt_token_ids or ()) == list(script.prompt_ids)
         for index, tokens in enumerate(script.choices):
             choice = capture.choices[index]
-            assert choice.token_ids == [token.token_id for token in tokens]
-            assert choice.logprobs == [token.logprob for token in tokens]
+            assert list(choice.token_ids) == [token.token_id for token in tokens]
+            assert list(choice.logprobs) == [token.logprob for token in tokens]
             assert "".join(choice.content) == "".join(token.text for token in tokens)
             assert choice.finish_reason == "stop"
 
