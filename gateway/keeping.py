@@ -1,0 +1,181 @@
+"""Shell: everything by which the gateway keeps and remembers, opened in order and closed in reverse.
+
+Not the composition root: it hands the settings' pieces and the open engines' side in, and takes routes out.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry
+
+from gateway.call_routes import Problems, StatusParts, call_router
+from gateway.catalog import Catalog
+from gateway.chain_commands import WAIT_S_MAX, ChainCommands
+from gateway.following import Following
+from gateway.health import Check
+from gateway.importing import Importing
+from gateway.lookup import Lookup
+from gateway.outbox import Outbox, OutboxOptions
+from gateway.outbox_metrics import OutboxMetrics
+from gateway.report_routes import report_router
+from gateway.reporting import IdIndex, Reporting, ReportMetrics
+from gateway.scenario_routes import ScenarioParts, scenario_router
+from gateway.scenarios import ScenarioOptions, Scenarios
+from gateway.views import Views
+from schemas.blobs import BlobStore
+from schemas.bus import KafkaAccess, Publisher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepingOptions:
+    """What the keeping side needs."""
+
+    folder: Path
+    """Of this gateway alone, in `reef.state_dir`."""
+    access: KafkaAccess
+    """The log."""
+    blobs: BlobStore
+    """Large fields."""
+    outbox: OutboxOptions
+    """Where the outbox is and what it promises."""
+    scenarios: ScenarioOptions
+    """Those of the file, and how more are made."""
+    body_bytes_max: int
+    """Largest request."""
+    command_wait_s_max: float = WAIT_S_MAX
+    """How long a rollback or promotion waits for the release service."""
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
+    """Where the other services show their metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """What is open."""
+
+    outbox: Outbox
+    """The recorder of calls."""
+    views: Views
+    """What the log says: heads of chains, too."""
+    following: Following
+    """Reads the log into the views; tells listeners."""
+    scenarios: Scenarios
+    """Every scenario known."""
+    routers: Sequence[APIRouter]
+    """Everything under /reef."""
+    checks: Mapping[str, Check]
+    """For /readyz."""
+
+
+@asynccontextmanager
+async def opened_keeping(
+    options: KeepingOptions, *, catalog: Catalog, registry: CollectorRegistry, problems: Problems
+) -> AsyncIterator[Keeping]:
+    """Open the outbox, the views and what stands on them. Raises UnavailableError on an unusable disk.
+
+    The scenarios of the file are in the log, or in the outbox on their way to it, when this returns.
+    """
+    outbox = Outbox(
+        options.outbox,
+        open_producer=lambda: Publisher(options.access, blobs=options.blobs),
+        blobs=options.blobs,
+        metrics=OutboxMetrics(registry),
+    )
+    views = Views(options.folder)
+    try:
+        async with outbox:
+            scenarios = Scenarios(options.scenarios, catalog=catalog, recorder=outbox)
+            await scenarios.recall(views)
+            await scenarios.announce()
+            following = Following(
+                options.access,
+                views,
+                blobs=options.blobs,
+                num_partitions=options.outbox.num_partitions,
+            )
+            following.listen(scenarios.hear)
+            async with following:
+                yield _composed(options, outbox, views, following, scenarios, catalog, registry, problems)
+    finally:
+        views.close()
+
+
+def _composed(
+    options: KeepingOptions,
+    outbox: Outbox,
+    views: Views,
+    following: Following,
+    scenarios: Scenarios,
+    catalog: Catalog,
+    registry: CollectorRegistry,
+    problems: Problems,
+) -> Keeping:
+    index = IdIndex(views, following, outbox)
+    reporting = Reporting(scenarios=scenarios, recorder=outbox, index=index, metrics=ReportMetrics(registry))
+    importing = Importing(
+        catalog=catalog,
+        scenarios=scenarios,
+        reporting=reporting,
+        recorder=outbox,
+        index=index,
+        receipt_key=options.scenarios.receipt_keys[0],
+    )
+    lookup = Lookup(
+        views=views,
+        recorder=outbox,
+        catalog=catalog,
+        access=options.access,
+        blobs=options.blobs,
+        receipt_keys=options.scenarios.receipt_keys,
+        num_partitions=options.outbox.num_partitions,
+    )
+    commands = ChainCommands(
+        views=views, following=following, recorder=outbox, wait_s_max=options.command_wait_s_max
+    )
+    status = StatusParts(
+        catalog=catalog,
+        views=views,
+        following=following,
+        outbox=outbox,
+        problems=problems,
+        metrics_ports=options.metrics_ports,
+    )
+    parts = ScenarioParts(
+        catalog=catalog,
+        scenarios=scenarios,
+        views=views,
+        commands=commands,
+        body_bytes_max=options.body_bytes_max,
+    )
+    return Keeping(
+        outbox=outbox,
+        views=views,
+        following=following,
+        scenarios=scenarios,
+        routers=(
+            report_router(
+                catalog=catalog,
+                scenarios=scenarios,
+                reporting=reporting,
+                importing=importing,
+                body_bytes_max=options.body_bytes_max,
+            ),
+            call_router(lookup, status),
+            scenario_router(parts),
+        ),
+        checks={"outbox": _outbox_check(outbox)},
+    )
+
+
+def _outbox_check(outbox: Outbox) -> Check:
+    async def check() -> str | None:
+        if not outbox.is_full:
+            return None
+        return (
+            f"expected the outbox below its limit, got {outbox.size_bytes} bytes: bring Kafka back, "
+            "or raise reef.outbox_bytes_max"
+        )
+
+    return check
