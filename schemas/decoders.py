@@ -60,7 +60,10 @@ class _Source:
             "LONG": varint.LONG_OF_BYTE,
             "STEP": varint.STEP_OF_BYTE,
             "bad": varint.bad,
+            "CONTINUED": 0x8080808080808080,
+            "LAST_OF_EIGHT": 0x0080808080808080,
             "claimed_at": varint.claimed_at,
+            "eight_at": struct.Struct("<Q").unpack_from,
             "length_at": varint.length_at,
             "long_at": varint.long_at,
             "num_items_at": varint.num_items_at,
@@ -123,6 +126,7 @@ class _Source:
 
     @lines.register
     def _(self, _form: Long, target: str) -> list[str]:
+        """One byte, two, eight (every time of this millennium, gathered by halves), or any other number."""
         return [
             "n = LONG[d[p]]",
             "if n is not None:",
@@ -132,6 +136,12 @@ class _Source:
             f"{_INDENT}n = d[p] & 127 | d[p + 1] << 7",
             f"{_INDENT}{target} = n >> 1 ^ -(n & 1)",
             f"{_INDENT}p += 2",
+            "elif p + 8 <= end and (n := eight_at(d, p)[0]) & CONTINUED == LAST_OF_EIGHT:",
+            f"{_INDENT}n = n & 0x007F007F007F007F | (n & 0x7F007F007F007F00) >> 1",
+            f"{_INDENT}n = n & 0x00003FFF00003FFF | (n & 0x3FFF00003FFF0000) >> 2",
+            f"{_INDENT}n = n & 0xFFFFFFF | n >> 32 << 28",
+            f"{_INDENT}{target} = n >> 1 ^ -(n & 1)",
+            f"{_INDENT}p += 8",
             "else:",
             f"{_INDENT}{target}, p = long_at(d, p)",
         ]
@@ -220,8 +230,11 @@ def _slice() -> list[str]:
 def _blocks(read: list[str], items: str, filled: str, empty: str) -> list[str]:
     """Read blocks of items until the empty one."""
     block = [
-        "num_items, p = num_items_at(d, p)",
-        "for _ in range(num_items):",
+        "n = LONG[d[p]]",
+        "p += 1",
+        "if n is None or n < 0:",
+        f"{_INDENT}n, p = num_items_at(d, p - 1)",
+        "for _ in range(n):",
         *[_INDENT + line for line in read],
     ]
     some = [f"items = {items}", "while d[p]:", *[_INDENT + line for line in block], filled]

@@ -8,7 +8,6 @@ Next: schemas/claims.py
 
 import re
 from collections.abc import Mapping
-from struct import Struct
 from typing import NoReturn
 
 import numpy as np
@@ -19,7 +18,6 @@ from schemas.ids import Sha256
 
 LONG_BYTES_MAX = 10
 _SHA256 = re.compile("[0-9a-f]{64}")
-_unpack_eight = Struct("<Q").unpack_from
 EIGHT_BYTES_MIN, EIGHT_BYTES_END = 1 << 49, 1 << 56
 
 
@@ -50,31 +48,6 @@ def long_bytes(number: int) -> bytes:
 
 def long_at(data: bytes, at: int) -> tuple[int, int]:
     """Read a long and the place behind it. Raises IndexError at the end of the data."""
-    if len(data) - at >= 8:
-        (eight,) = _unpack_eight(data, at)
-        if eight & 0x8080808080808080 == 0x0080808080808080:
-            raw = _of_eight_bytes(eight)
-            return (raw >> 1) ^ -(raw & 1), at + 8
-    raw, at = _raw_at(data, at)
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-def _eight_bytes(raw: int) -> bytes:
-    """Spread 56 bits over eight bytes, by halves: every time of this millennium has this size."""
-    raw = raw & 0xFFFFFFF | raw >> 28 << 32
-    raw = raw & 0x00003FFF00003FFF | (raw & 0x0FFFC0000FFFC000) << 2
-    raw = raw & 0x007F007F007F007F | (raw & 0x3F803F803F803F80) << 1
-    return (raw | 0x0080808080808080).to_bytes(8, "little")
-
-
-def _of_eight_bytes(eight: int) -> int:
-    """Gather the seven low bits of eight bytes, by halves."""
-    raw = eight & 0x007F007F007F007F | (eight & 0x7F007F007F007F00) >> 1
-    raw = raw & 0x00003FFF00003FFF | (raw & 0x3FFF00003FFF0000) >> 2
-    return raw & 0xFFFFFFF | raw >> 32 << 28
-
-
-def _raw_at(data: bytes, at: int) -> tuple[int, int]:
     raw = 0
     for shift in range(0, 7 * LONG_BYTES_MAX, 7):
         byte = data[at]
@@ -84,7 +57,15 @@ def _raw_at(data: bytes, at: int) -> tuple[int, int]:
             break
     if byte > 127 or raw >> 64:
         bad("an integer of 64 bits in at most ten bytes")
-    return raw, at
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _eight_bytes(raw: int) -> bytes:
+    """Spread 56 bits over eight bytes, by halves: every time of this millennium has this size."""
+    raw = raw & 0xFFFFFFF | raw >> 28 << 32
+    raw = raw & 0x00003FFF00003FFF | (raw & 0x0FFFC0000FFFC000) << 2
+    raw = raw & 0x007F007F007F007F | (raw & 0x3F803F803F803F80) << 1
+    return (raw | 0x0080808080808080).to_bytes(8, "little")
 
 
 def length_at(data: bytes, at: int) -> tuple[int, int]:
