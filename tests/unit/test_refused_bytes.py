@@ -36,7 +36,7 @@ from tests.strategies import LONG_MAX, LONG_MIN, events
 
 HEADER_BYTES = 10
 each_type = pytest.mark.parametrize("event_type", EVENT_TYPES, ids=lambda event_type: event_type.__name__)
-calm = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @calm
