@@ -56,6 +56,13 @@ ENTRIES = (
         says="Kafka, lakeFS and the engine on this machine: up, down, status.",
     ),
     Entry(
+        name="gateway",
+        module="deploy.commands.gateway",
+        member="gateway",
+        says="Run one gateway: the service that applications call.",
+        takes_settings=True,
+    ),
+    Entry(
         name="topics",
         module="deploy.commands.topics",
         member="topics",
