@@ -1,6 +1,6 @@
 """Pure: who may do what: tokens as digests, scopes by route, grants by scenario.
 
-Not the reading of tokens from the environment: gateway/settings.py does that.
+Not the reading of tokens from the environment: schemas/settings/secrets.py does that.
 """
 
 import hmac

@@ -4,11 +4,10 @@ Not the composition root: deploy/commands/gateway.py makes the parts from settin
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fastapi import APIRouter
-from prometheus_client import CollectorRegistry
 
 from gateway.app import Gateway, Routes
 from gateway.auth import Token
@@ -44,8 +43,8 @@ class Parts:
     """What the request path counts."""
     gate: Gate
     """Closed by swaps."""
-    registry: CollectorRegistry
-    """What /metrics shows."""
+    health: Health
+    """What /healthz, /readyz and /metrics say."""
     tokens: Sequence[Token]
     """Empty: everybody may do everything."""
     settings: CallSettings
@@ -54,8 +53,6 @@ class Parts:
     """Writes the canonical line."""
     routers: Sequence[APIRouter] = ()
     """Everything under /reef."""
-    checks: Mapping[str, Check] = field(default_factory=dict)
-    """What /readyz looks at besides engines and releases."""
     lifespan: Lifespan | None = None
     """Runs while the server does."""
 
@@ -78,7 +75,6 @@ def gateway_app(parts: Parts) -> Gateway:
         public_model=parts.settings.public_model,
         created_at_s=time.time_ns() // 1_000_000_000,
     )
-    health = Health(checks={**own_checks(parts), **parts.checks}, registry=parts.registry)
     rest = fastapi_app(parts.lifespan)
     for router in parts.routers:
         rest.include_router(router)
@@ -89,30 +85,25 @@ def gateway_app(parts: Parts) -> Gateway:
         "/v1/messages/count_tokens": {"POST": counts.answer},
         "/v1/models": {"GET": models.listed},
         f"/v1/models/{parts.settings.public_model}": {"GET": models.shown},
-        "/healthz": {"GET": health.healthz},
-        "/readyz": {"GET": health.readyz},
-        "/metrics": {"GET": health.metrics},
+        "/healthz": {"GET": parts.health.healthz},
+        "/readyz": {"GET": parts.health.readyz},
+        "/metrics": {"GET": parts.health.metrics},
     }
     return Gateway(routes=routes, rest=rest, tokens=parts.tokens, metrics=parts.metrics, log=parts.log)
 
 
-def own_checks(parts: Parts) -> Mapping[str, Check]:
+def own_checks(catalog: Catalog, engines: Engines) -> dict[str, Check]:
     """Look at the engines and at what serves."""
 
-    async def engines() -> str | None:
-        if await parts.engines.are_ready():
+    async def are_up() -> str | None:
+        if await engines.are_ready():
             return None
         return "expected every engine to answer, got one that does not: see its log"
 
-    async def releases() -> str | None:
-        missing = [name for name in parts.catalog.names() if not _serves(parts.catalog, name)]
+    async def serve() -> str | None:
+        missing = [name for name in catalog.names() if catalog.add(name).serving is None]
         if not missing:
             return None
         return f"expected a release of every scenario, got none of {', '.join(missing)}: start `reef release`"
 
-    return {"engine": engines, "release": releases}
-
-
-def _serves(catalog: Catalog, name: str) -> bool:
-    state = catalog.get(name)
-    return state is not None and state.serving is not None
+    return {"engine": are_up, "release": serve}

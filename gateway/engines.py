@@ -7,7 +7,7 @@ Next: gateway/dialect.py
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ import structlog
 from gateway.engine_connection import ConnectionClosedError, EngineAnswer, EngineDoor, EngineDownError
 from gateway.errors import ENGINE_STATUSES_PASSED, EngineRefusedError
 from gateway.probe import UNKNOWN_LOGPROBS, logprobs_mode_of, probe_request
-from schemas.errors import UnavailableError
+from schemas.errors import RejectedError, UnavailableError
 from schemas.ids import Route
 
 STICKY_LEAD_MAX = 4
@@ -66,10 +66,17 @@ class Engine:
 class Engines:
     """All engines of this gateway, and the connections to them."""
 
-    def __init__(self, urls: Sequence[str], *, wait_s: float) -> None:
-        """Take the addresses; `wait_s` is how long a call waits for an engine that is down."""
+    def __init__(
+        self, urls: Sequence[str], *, wait_s: float, on_up: Callable[[Sequence[str]], None] | None = None
+    ) -> None:
+        """Take the addresses.
+
+        `wait_s` is how long a call waits for an engine that is down; `on_up` hears the names of the models of
+        an engine that came up.
+        """
         self._urls = urls
         self._wait_s = wait_s
+        self._on_up = on_up
         self._looks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -146,9 +153,19 @@ class Engines:
             engine.is_down = True
             await asyncio.sleep(LOOK_S)
         engine.is_down = False
-        if engine.logprobs_mode == UNKNOWN_LOGPROBS:
-            engine.logprobs_mode = await self.probe(engine)
+        await self._learn(engine)
         _log.info("engine_up", engine=engine.url, logprobs_mode=engine.logprobs_mode)
+
+    async def _learn(self, engine: Engine) -> None:
+        try:
+            names = await self.model_names(engine)
+            if engine.logprobs_mode == UNKNOWN_LOGPROBS:
+                engine.logprobs_mode = await self.probe(engine, names[0])
+        except (UnavailableError, RejectedError) as error:
+            _log.warning("engine_not_probed", engine=engine.url, reason=error.reason)
+            return
+        if self._on_up is not None:
+            self._on_up(names)
 
     async def _is_up(self, engine: Engine) -> bool:
         try:
@@ -164,19 +181,20 @@ class Engines:
     async def model_names(self, engine: Engine) -> tuple[str, ...]:
         """Ask an engine what it serves. Raises UnavailableError."""
         answer = await self.ask_aside(engine, "/v1/models")
-        return tuple(str(model["id"]) for model in answer["data"])
-
-    async def probe(self, engine: Engine) -> str:
-        """Find out whether logprobs follow the temperature (RULINGS 1)."""
         try:
-            model = (await self.model_names(engine))[0]
-            answers = [
-                await self.ask_aside(engine, "/v1/chat/completions", probe_request(model, temperature))
-                for temperature in (1.0, 0.3)
-            ]
-        except UnavailableError as error:
-            _log.warning("engine_not_probed", engine=engine.url, reason=error.reason)
-            return UNKNOWN_LOGPROBS
+            names = tuple(str(model["id"]) for model in answer["data"])
+        except (KeyError, TypeError) as error:
+            raise _nonsense("a list of models", "another shape") from error
+        if not names:
+            raise _nonsense("a model", "an empty list")
+        return names
+
+    async def probe(self, engine: Engine, model: str) -> str:
+        """Find out whether logprobs follow the temperature (RULINGS 1). Raises UnavailableError."""
+        answers = [
+            await self.ask_aside(engine, "/v1/chat/completions", probe_request(model, temperature))
+            for temperature in (1.0, 0.3)
+        ]
         return logprobs_mode_of(answers[0], answers[1])
 
     async def ask_aside(self, engine: Engine, path: str, body: dict[str, Any] | None = None) -> Any:

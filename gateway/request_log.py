@@ -27,8 +27,9 @@ class RequestLog(Protocol):
 class StderrRequestLog:
     """Writes to standard error, or wherever told."""
 
-    def __init__(self, log_format: LogFormat, *, out: BinaryIO | None = None) -> None:
-        """Take the form of the other lines."""
+    def __init__(self, log_format: LogFormat, *, is_quiet: bool = False, out: BinaryIO | None = None) -> None:
+        """Take the form of the other lines; `is_quiet` leaves canonical lines out."""
+        self._is_quiet = is_quiet
         self._render = _as_json if log_format == "json" else _as_text
         self._out = out or sys.stderr.buffer
         self._second = 0
@@ -37,6 +38,8 @@ class StderrRequestLog:
 
     def answered(self, fields: dict[str, object]) -> None:
         """Write one line."""
+        if self._is_quiet:
+            return
         self._out.write(self._render(self._now(), fields))
         self._out.flush()
 

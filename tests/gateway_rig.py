@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from gateway.auth import Token
 from gateway.catalog import Catalog
-from gateway.composed import Parts, gateway_app
+from gateway.composed import Parts, gateway_app, own_checks
 from gateway.engines import Engines
 from gateway.gate import Gate
+from gateway.health import Health
 from gateway.metrics import CallMetrics
 from gateway.record import PROCESSED
 from gateway.sampling import PLAIN_SAMPLING
@@ -190,7 +191,7 @@ class _Runner:
             recorder=self._rig.recorder,
             metrics=CallMetrics(self._rig.registry),
             gate=gate,
-            registry=self._rig.registry,
+            health=Health(checks=own_checks(self._rig.catalog, engines), registry=self._rig.registry),
             tokens=self._tokens,
             settings=self._settings,
             log=ListedLines(self._rig.lines),
