@@ -25,7 +25,7 @@ from schemas.events import (
     BatchState as SettledAs,
 )
 from schemas.ids import ExperienceId, ScenarioName
-from streams.batch_entries import ERASED, SAMPLE, Erased, Head, Held, Sample, Stage, waiting_sample
+from streams.batch_entries import ERASED, Erased, Head, Held, Sample, Stage, waiting_sample
 from streams.batch_state import BatchState
 from streams.ending import BatchMoment, drop, end_with_batch, note_late
 from streams.lineage import NODES_MAX, distance, node_of
@@ -45,36 +45,46 @@ ERASURE_WINDOW_US = 14 * 24 * 60 * 60 * 1_000_000
 
 def needs(state: BatchState, timed: Timed, fetched: Fetched) -> frozenset[int]:
     """Name the offsets to be read back before the step; asked again until there are none."""
+    before_us = state.now_us
     try:
-        with state.journal:
-            _advance(Moment(state=state, timed=timed, fetched=fetched))
-            raise _TriedError
+        _advance(Moment(state=state, timed=timed, fetched=fetched))
     except FetchNeededError as error:
         return error.offsets
-    except _TriedError:
-        return frozenset()
+    finally:
+        _undo(state, before_us)
+    return frozenset()
 
 
 def step(state: BatchState, timed: Timed, fetched: Fetched) -> tuple[BatchState, tuple[Output, ...]]:
     """Take one event; on any error the state is as before. Raises FetchNeededError."""
+    before_us, has_ended = state.now_us, False
     moment = Moment(state=state, timed=timed, fetched=fetched)
-    with state.journal:
+    try:
         _advance(moment)
+        state.journal.keep()
+        has_ended = True
+    finally:
+        if not has_ended:
+            _undo(state, before_us)
     return state, tuple(moment.outputs)
 
 
-class _TriedError(Exception):
-    """Nothing is missing: the trial step is undone."""
+def _undo(state: BatchState, before_us: int) -> None:
+    state.journal.undo()
+    state.move_time(before_us)
 
 
 def _advance(moment: BatchMoment) -> None:
-    moment.state.advance(moment.timed.time_us)
-    _expire(moment)
-    mark, num_outputs = moment.state.journal.mark(), len(moment.outputs)
+    state = moment.state
+    if moment.timed.time_us > state.now_us:
+        state.move_time(moment.timed.time_us)
+    for kind, key in state.due(JUDGED_MAX):
+        _expire(moment, kind, key)
+    mark, num_outputs = state.journal.mark(), len(moment.outputs)
     try:
         _take(moment)
     except RejectedError as error:
-        moment.state.journal.undo(mark)
+        state.journal.undo(mark)
         del moment.outputs[num_outputs:]
         moment.refuse(moment.timed.offset, error)
     for name in _touched(moment):
@@ -281,16 +291,16 @@ def _judge_waiting(moment: BatchMoment, name: ScenarioName) -> None:
     state.put_progress(name, replace(progress, judged_offset=judged_offset))
 
 
-def _expire(moment: BatchMoment) -> None:
+def _expire(moment: BatchMoment, kind: str, key: str) -> None:
     state = moment.state
-    for key in state.due(SAMPLE, JUDGED_MAX):
-        experience_id = ExperienceId(key)
-        sample = state.sample(experience_id)
-        assert sample is not None, key
-        if sample.stage is Stage.ENDED:
-            state.put_sample(experience_id, None)
-        else:
-            reason = OutcomeReason.NO_REWARD if sample.reward is None else OutcomeReason.EXPIRED
-            drop(moment, experience_id, sample, reason)
-    for key in state.due(ERASED, JUDGED_MAX):
+    if kind == ERASED:
         state.put_erased(key, None)
+        return
+    experience_id = ExperienceId(key)
+    sample = state.sample(experience_id)
+    assert sample is not None, key
+    if sample.stage is Stage.ENDED:
+        state.put_sample(experience_id, None)
+    else:
+        reason = OutcomeReason.NO_REWARD if sample.reward is None else OutcomeReason.EXPIRED
+        drop(moment, experience_id, sample, reason)

@@ -5,7 +5,7 @@ one.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,9 @@ from streams.batch_entries import (
     unpack,
 )
 from streams.deadlines import Deadlines
-from streams.journal import Journal
 from streams.lineage import Node
-from streams.scenario import LoadRecipe, Scenario, pack_scenario, unpack_scenario
+from streams.scenario import LoadRecipe, Scenario, pack_scenario, unpack_configured
+from streams.table import Journal, Table
 
 
 @dataclass(slots=True)
@@ -59,48 +59,68 @@ class BatchState:
         """Start empty."""
         self.load_recipe = load_recipe
         self.now_us = 0
-        self.journal: Journal[Any] = Journal(self._put)
-        self._entries: dict[str, dict[str, Any]] = {
-            kind: {} for kind in (SAMPLE, HEAD, PROGRESS, NODE, HELD, ERASED, SCENARIO)
-        }
-        self._lines: dict[str, Line] = {}
+        self.journal = Journal()
         self.unjudged: set[ScenarioName] = set()
         """Scenarios whose waiting experiences are being judged again."""
-        self._deadlines = {SAMPLE: Deadlines(self._placed_sample), ERASED: Deadlines(self._placed_erased)}
+        self._is_time_changed = False
+        self._lines: dict[str, Line] = {}
+        self._deadlines = Deadlines(self._placed)
+        self._samples: Table[Sample] = self._table(SAMPLE, self._follow_sample)
+        self._heads: Table[Head] = self._table(HEAD, self._follow_head)
+        self._progress: Table[Progress] = self._table(PROGRESS, self._follow_progress)
+        self._nodes: Table[Node] = self._table(NODE, self._follow_node)
+        self._held: Table[Held] = self._table(HELD, _follow_nothing)
+        self._erased: Table[Erased] = self._table(ERASED, self._follow_erased)
+        self._scenarios: Table[Scenario] = Table(
+            self.journal,
+            pack=pack_scenario,
+            unpack=lambda name, data: unpack_configured(ScenarioName(name), data, load_recipe),
+            follow=_follow_nothing,
+            rests_packed=False,
+        )
+
+    def _table(self, kind: str, follow: Callable[[str, Any, Any], None]) -> Table[Any]:
+        return Table(
+            self.journal,
+            pack=pack,
+            unpack=lambda _, data: entry_of(kind, unpack(data)),
+            follow=follow,
+            rests_packed=False,
+        )
 
     # ---- entries -------------------------------------------------------------------------------------------
 
     def sample(self, experience_id: ExperienceId) -> Sample | None:
         """Find an experience."""
-        return self._entries[SAMPLE].get(experience_id)
+        return self._samples.get(experience_id)
 
     def put_sample(self, experience_id: ExperienceId, sample: Sample | None) -> None:
         """Change an experience; None removes it."""
-        self._change(SAMPLE, experience_id, sample)
+        self._samples.put(experience_id, sample)
 
     def scenario(self, name: ScenarioName) -> Scenario | None:
         """Give a scenario's configuration; None before it came."""
-        return self._entries[SCENARIO].get(name)
+        return self._scenarios.get(name)
 
     def put_scenario(self, scenario: Scenario) -> None:
         """Change a scenario's configuration."""
-        self._change(SCENARIO, scenario.name, scenario)
+        self._scenarios.put(scenario.name, scenario)
 
     def head(self, name: ScenarioName) -> Head | None:
         """Give the head of a scenario's chain; None before release 0."""
-        return self._entries[HEAD].get(name)
+        return self._heads.get(name)
 
     def put_head(self, name: ScenarioName, head: Head) -> None:
         """Move the head."""
-        self._change(HEAD, name, head)
+        self._heads.put(name, head)
 
     def progress(self, name: ScenarioName) -> Progress:
         """Tell how far a scenario's batches are."""
-        return self._entries[PROGRESS].get(name) or Progress()
+        return self._progress.get(name) or Progress()
 
     def put_progress(self, name: ScenarioName, progress: Progress) -> None:
         """Change how far a scenario's batches are."""
-        self._change(PROGRESS, name, progress)
+        self._progress.put(name, progress)
 
     def nodes(self, name: ScenarioName) -> Mapping[int, Node]:
         """Give the releases of a scenario by number."""
@@ -108,35 +128,36 @@ class BatchState:
 
     def put_node(self, name: ScenarioName, seq: int, node: Node | None) -> None:
         """Place a release; None forgets it."""
-        self._change(NODE, f"{name}/{seq}", node)
+        self._nodes.put(f"{name}/{seq}", node)
 
     def held(self, name: ScenarioName, candidate_id: CandidateId | None) -> Held | None:
         """Find a held candidate."""
-        return self._entries[HELD].get(f"{name}/{candidate_id}")
+        return self._held.get(f"{name}/{candidate_id}")
 
     def put_held(self, name: ScenarioName, candidate_id: CandidateId, held: Held | None) -> None:
         """Remember a held candidate; None forgets it."""
-        self._change(HELD, f"{name}/{candidate_id}", held)
+        self._held.put(f"{name}/{candidate_id}", held)
 
     def forget_oldest_held(self, name: ScenarioName, num_max: int) -> None:
         """Keep the newest held candidates of a scenario."""
-        held = [(each.offset, key) for key, each in self._entries[HELD].items() if key.startswith(f"{name}/")]
+        keys = [key for key in self._held.entries if key.startswith(f"{name}/")]
+        held = [(entry.offset, key) for key in keys if (entry := self._held.get(key)) is not None]
         for _, key in sorted(held)[: max(0, len(held) - num_max)]:
-            self._change(HELD, key, None)
+            self._held.put(key, None)
 
     def is_erased(self, name: str) -> bool:
         """Whether a call or a session must not be learned from."""
-        return name in self._entries[ERASED]
+        return name in self._erased.entries
 
     def put_erased(self, name: str, erased: Erased | None) -> None:
         """Remember that a call or a session must not be learned from; None ends it."""
-        self._change(ERASED, name, erased)
+        self._erased.put(name, erased)
 
-    def advance(self, time_us: int) -> int:
-        """Move the partition's time on, never back, and give it."""
-        if time_us > self.now_us:
-            self.journal.change(TIME, "", self.now_us, time_us)
-        return self.now_us
+    def move_time(self, time_us: int) -> None:
+        """Set the partition's time; a step that fails sets it back."""
+        if time_us != self.now_us:
+            self.now_us = time_us
+            self._is_time_changed = True
 
     # ---- what waits ----------------------------------------------------------------------------------------
 
@@ -156,66 +177,45 @@ class BatchState:
         """List what a recipe may choose: rewarded, and sampled no later than the head. Not to be changed."""
         return self._line(name).ready
 
-    def due(self, kind: str, limit: int) -> list[str]:
-        """List what has fallen due."""
-        return [key for _, _, key in self._deadlines[kind].due(self.now_us, limit)]
+    def due(self, limit: int) -> list[tuple[str, str]]:
+        """List what has fallen due, by kind and key, in order."""
+        return [(name[0], name[1:]) for _, _, name in self._deadlines.due(self.now_us, limit)]
 
     def earliest_deadline_us(self) -> int | None:
         """Give the time from which a tick would change something; None when nothing waits."""
-        if self.unjudged:
-            return self.now_us
-        found = [deadlines.earliest_us() for deadlines in self._deadlines.values()]
-        return min((at for at in found if at is not None), default=None)
+        return self.now_us if self.unjudged else self._deadlines.earliest_us()
 
     # ---- changes -------------------------------------------------------------------------------------------
 
     def load(self, key: bytes, value: bytes) -> None:
         """Take in one entry of the state topic. Raises ValueError on an entry of another version."""
         kind, name = chr(key[0]), key[1:].decode()
-        self._put(kind, name, self._read(kind, name, value))
+        if kind == TIME:
+            self.now_us = unpack(value)[0]
+        else:
+            self._tables()[kind].load(name, value)
 
     def changes(self) -> Mapping[bytes, bytes | None]:
         """Give the entries changed since the last call, by key; None where one is gone."""
+        found: dict[bytes, bytes | None] = {}
+        for kind, table in self._tables().items():
+            for name, data in table.take_changes():
+                found[(kind + name).encode()] = data
+        if self._is_time_changed:
+            found[TIME.encode()] = pack((self.now_us,))
+            self._is_time_changed = False
+        return found
+
+    def _tables(self) -> Mapping[str, Table[Any]]:
         return {
-            (kind + name).encode(): self._written(kind, name) for kind, name in self.journal.take_changed()
+            SAMPLE: self._samples,
+            HEAD: self._heads,
+            PROGRESS: self._progress,
+            NODE: self._nodes,
+            HELD: self._held,
+            ERASED: self._erased,
+            SCENARIO: self._scenarios,
         }
-
-    def _read(self, kind: str, name: str, value: bytes) -> Any:
-        if kind == SCENARIO:
-            return unpack_scenario(ScenarioName(name), value, self.load_recipe)
-        return entry_of(kind, unpack(value))
-
-    def _written(self, kind: str, name: str) -> bytes | None:
-        if kind == TIME:
-            return pack((self.now_us,))
-        entry = self._entries[kind].get(name)
-        if entry is None:
-            return None
-        return pack_scenario(entry) if kind == SCENARIO else pack(entry)
-
-    def _change(self, kind: str, name: str, entry: Any) -> None:
-        self.journal.change(kind, name, self._entries[kind].get(name), entry)
-
-    def _put(self, kind: str, name: str, entry: Any) -> None:
-        if kind == TIME:
-            self.now_us = entry or 0
-            return
-        entries = self._entries[kind]
-        old = entries.get(name)
-        if entry is None:
-            entries.pop(name, None)
-        else:
-            entries[name] = entry
-        if kind == SAMPLE:
-            self._index_sample(ExperienceId(name), old, entry)
-        elif kind == ERASED and entry is not None:
-            self._deadlines[ERASED].put(name, entry.deadline_us, entry.offset)
-        elif kind == NODE:
-            self._index_node(name, entry)
-        elif kind == HEAD:
-            self._index_ready(name)
-        elif kind == PROGRESS:
-            self._index_progress(ScenarioName(name), entry)
 
     def _line(self, name: str) -> Line:
         line = self._lines.get(name)
@@ -223,52 +223,59 @@ class BatchState:
             line = self._lines[name] = Line()
         return line
 
-    def _index_progress(self, name: ScenarioName, progress: Progress | None) -> None:
+    def _follow_progress(self, name: str, before: Progress | None, progress: Progress | None) -> None:
         if progress is not None and progress.judged_offset < progress.judge_until_offset:
-            self.unjudged.add(name)
+            self.unjudged.add(ScenarioName(name))
         else:
-            self.unjudged.discard(name)
+            self.unjudged.discard(ScenarioName(name))
 
-    def _index_node(self, name: str, node: Node | None) -> None:
+    def _follow_node(self, name: str, before: Node | None, node: Node | None) -> None:
         scenario, _, seq = name.rpartition("/")
         if node is None:
             self._line(scenario).nodes.pop(int(seq), None)
         else:
             self._line(scenario).nodes[int(seq)] = node
 
-    def _index_sample(self, experience_id: ExperienceId, old: Sample | None, new: Sample | None) -> None:
-        if new is not None and (old is None or old.deadline_us != new.deadline_us):
-            self._deadlines[SAMPLE].put(experience_id, new.deadline_us, new.offset)
-        if old is not None and old.stage is Stage.WAITING:
-            line = self._line(old.scenario)
-            _take_out(line.offsets, line.ids, old.offset)
-            _take_out(line.ready_offsets, line.ready, old.offset)
-        if new is not None and new.stage is Stage.WAITING:
-            line = self._line(new.scenario)
-            _insert(line.offsets, line.ids, new.offset, experience_id)
-            self._index_if_ready(line, experience_id, new)
+    def _follow_sample(self, name: str, before: Sample | None, sample: Sample | None) -> None:
+        if sample is not None and (before is None or before.deadline_us != sample.deadline_us):
+            self._deadlines.put(SAMPLE + name, sample.deadline_us, sample.offset)
+        if before is not None and before.stage is Stage.WAITING:
+            line = self._line(before.scenario)
+            _take_out(line.offsets, line.ids, before.offset)
+            _take_out(line.ready_offsets, line.ready, before.offset)
+        if sample is not None and sample.stage is Stage.WAITING:
+            line = self._line(sample.scenario)
+            _insert(line.offsets, line.ids, sample.offset, ExperienceId(name))
+            self._add_if_ready(line, ExperienceId(name), sample)
 
-    def _index_if_ready(self, line: Line, experience_id: ExperienceId, sample: Sample) -> None:
-        head = self._entries[HEAD].get(sample.scenario)
+    def _add_if_ready(self, line: Line, experience_id: ExperienceId, sample: Sample) -> None:
+        head = self._heads.get(sample.scenario)
         pending = sample.pending(experience_id)
         if head is not None and pending is not None and sample.release_seq_last <= head.release_seq:
             _insert(line.ready_offsets, line.ready, sample.offset, pending)
 
-    def _index_ready(self, scenario: str) -> None:
+    def _follow_head(self, name: str, before: Head | None, head: Head | None) -> None:
         """Look again at what waits, since the head moved."""
-        line = self._line(scenario)
+        line = self._line(name)
         line.ready_offsets.clear()
         line.ready.clear()
         for experience_id in line.ids:
-            self._index_if_ready(line, experience_id, self._entries[SAMPLE][experience_id])
+            sample = self._samples.get(experience_id)
+            assert sample is not None, experience_id
+            self._add_if_ready(line, experience_id, sample)
 
-    def _placed_sample(self, key: str) -> tuple[int, int] | None:
-        sample: Sample | None = self._entries[SAMPLE].get(key)
-        return None if sample is None else (sample.deadline_us, sample.offset)
+    def _follow_erased(self, name: str, before: Erased | None, erased: Erased | None) -> None:
+        if erased is not None:
+            self._deadlines.put(ERASED + name, erased.deadline_us, erased.offset)
 
-    def _placed_erased(self, key: str) -> tuple[int, int] | None:
-        erased: Erased | None = self._entries[ERASED].get(key)
-        return None if erased is None else (erased.deadline_us, erased.offset)
+    def _placed(self, name: str) -> tuple[int, int] | None:
+        table = self._samples if name[0] == SAMPLE else self._erased
+        entry = table.get(name[1:])
+        return None if entry is None else (entry.deadline_us, entry.offset)
+
+
+def _follow_nothing(_: str, __: object, ___: object) -> None:
+    """Derive nothing from an entry."""
 
 
 def _insert(offsets: list[int], values: list[Any], offset: int, value: Any) -> None:

@@ -10,12 +10,15 @@ from schemas.events import (
     Sampling,
     TrainingTarget,
 )
-from schemas.ids import Receipt, route_of
+from schemas.ids import Receipt
 from schemas.packed import BYTES_PER_TOKEN
+from schemas.settings.streams import StreamsSettings
 from streams.entries import Branch, Call, CallStatus, Fact, digest, scenario_digest
 from streams.moment import SECOND_US
+from streams.receipts import made_us, route_in
 from streams.scenario import Scenario
-from streams.window import SessionMoment, limits_of, made_us, settle
+from streams.session_state import SessionState
+from streams.window import SessionMoment, limits_of, settle
 
 REASONS = (
     (Fact.OPTED_OUT, OutcomeReason.OPTED_OUT),
@@ -27,7 +30,8 @@ REASONS = (
     (Fact.SAMPLING_TRUNCATED, OutcomeReason.SAMPLING_TRUNCATED),
 )
 """The first that holds, and that the recipe cannot correct for, is named."""
-_FORBIDDING = sum(fact for fact, _ in REASONS)
+_FORBIDDING = int(sum(fact for fact, _ in REASONS))
+_TAGGED = int(Fact.TAGGED)
 
 
 def note_call(moment: SessionMoment, event: InferenceCompleted) -> Call | None:
@@ -36,24 +40,24 @@ def note_call(moment: SessionMoment, event: InferenceCompleted) -> Call | None:
     Raises RejectedError.
     """
     state = moment.state
-    if state.has_call(event.receipt):
+    if event.receipt in state.calls.entries:
         moment.count("repeated_call")
         return None
     scenario = state.meet(event.scenario)
-    _check_call(moment, event, scenario)
+    limits = limits_of(scenario)
+    _check_call(state, event, limits)
     call = Call(
-        status=CallStatus.PENDING,
-        facts=facts_of(event),
-        offset=moment.timed.offset,
-        arrived_us=moment.state.now_us,
-        deadline_us=moment.state.now_us + limits_of(scenario).join_window_s * SECOND_US,
-        num_prompt_tokens=len(event.prompt_token_ids) // BYTES_PER_TOKEN,
-        scenario=scenario_digest(event.scenario),
-        branches=_branches(event, scenario),
-        imported_id=event.imported_id or "",
+        CallStatus.PENDING,
+        facts_of(event),
+        moment.timed.offset,
+        state.now_us,
+        state.now_us + limits.join_window_s * SECOND_US,
+        scenario_digest(event.scenario),
+        _branches(event, scenario),
+        event.imported_id or "",
     )
-    state.put_call(event.receipt, call)
-    reason = _forgotten(moment, event) or reason_against(call, scenario)
+    state.calls.put(event.receipt, call)
+    reason = _forgotten(state, event) or reason_against(call, scenario)
     if reason is not None:
         settle(moment, event.receipt, call, reason)
     return call
@@ -61,23 +65,24 @@ def note_call(moment: SessionMoment, event: InferenceCompleted) -> Call | None:
 
 def settle_oldest(moment: SessionMoment, event: InferenceCompleted) -> None:
     """Keep a route within its limit."""
-    limit = limits_of(moment.state.scenarios[event.scenario]).max_calls_per_route
-    while moment.state.routes.count(event.route) > limit:
-        oldest = moment.state.routes.oldest(event.route)
-        assert oldest is not None
-        settle(moment, oldest, pending(moment, oldest), OutcomeReason.BUFFER_OVERFLOW)
+    state = moment.state
+    limit = limits_of(state.scenario(event.scenario)).max_calls_per_route
+    while state.routes.count(event.route) > limit:
+        oldest = state.routes.oldest(event.route)
+        assert oldest is not None, event.route
+        settle(moment, oldest, pending(state, oldest), OutcomeReason.BUFFER_OVERFLOW)
 
 
-def pending(moment: SessionMoment, receipt: Receipt) -> Call:
+def pending(state: SessionState, receipt: Receipt) -> Call:
     """Give a call that is known to wait."""
-    call = moment.state.call(receipt)
+    call = state.call(receipt)
     assert call is not None, receipt
     return call
 
 
 def facts_of(event: InferenceCompleted) -> int:
     """Sum up what was seen of a call."""
-    facts = 0
+    facts = 0 if event.session is None else _TAGGED
     if event.is_opted_out:
         facts |= Fact.OPTED_OUT
     if event.outcome is not CallOutcome.COMPLETED:
@@ -90,7 +95,7 @@ def facts_of(event: InferenceCompleted) -> int:
         facts |= Fact.GREEDY
     if _is_truncated(event.sampling):
         facts |= Fact.SAMPLING_TRUNCATED
-    return facts | Fact.TAGGED if event.session is not None else facts
+    return int(facts)
 
 
 def reason_against(call: Call, scenario: Scenario | None) -> OutcomeReason | None:
@@ -108,23 +113,23 @@ def reason_against(call: Call, scenario: Scenario | None) -> OutcomeReason | Non
 _BROKEN = {CallOutcome.CLIENT_ABORTED: Fact.CLIENT_ABORTED, CallOutcome.UPSTREAM_FAILED: Fact.UPSTREAM_FAILED}
 
 
-def _check_call(moment: SessionMoment, event: InferenceCompleted, scenario: Scenario | None) -> None:
-    window_us = limits_of(scenario).dedup_window_s * SECOND_US
-    if made_us(event.receipt) < moment.state.now_us - window_us:
+def _check_call(state: SessionState, event: InferenceCompleted, limits: StreamsSettings) -> None:
+    if made_us(event.receipt) < state.now_us - limits.dedup_window_s * SECOND_US:
         raise RejectedError(
-            f"expected a call begun within the last {window_us // SECOND_US} s, got an older one: "
-            "nothing tells it from a repeat; a longer dedup_window_s would",
+            f"expected a call begun within the last {limits.dedup_window_s} s, got an older one: nothing "
+            "tells it from a repeat; a longer dedup_window_s would",
             reason="too_old",
         )
-    if route_of(event.receipt) != event.route:
+    if route_in(event.receipt) != event.route:
         raise RejectedError(
-            f"expected the receipt's route {route_of(event.receipt)}, got {event.route}: write the receipt's",
+            f"expected the receipt's route {route_in(event.receipt)}, got {event.route}: write the receipt's",
             reason="route_mismatch",
         )
 
 
-def _forgotten(moment: SessionMoment, event: InferenceCompleted) -> OutcomeReason | None:
-    state = moment.state
+def _forgotten(state: SessionState, event: InferenceCompleted) -> OutcomeReason | None:
+    if not state.forgotten.entries:
+        return None
     names = [event.receipt] if event.session is None else [event.receipt, session_name(event.route)]
     return OutcomeReason.FORGOTTEN if any(state.is_forgotten(name) for name in names) else None
 
@@ -136,9 +141,9 @@ def session_name(route: str) -> str:
 
 def _is_whole(event: InferenceCompleted) -> bool:
     choices = event.choices
-    return bool(event.prompt_token_ids and choices and choices[0].token_ids and event.weight_spans) and all(
-        len(choice.logprobs) == len(choice.token_ids) for choice in choices
-    )
+    if not (event.prompt_token_ids and choices and choices[0].token_ids and event.weight_spans):
+        return False
+    return all([len(choice.logprobs) == len(choice.token_ids) for choice in choices])
 
 
 def _is_truncated(sampling: Sampling) -> bool:

@@ -18,7 +18,7 @@ Due = tuple[int, int, str]
 class Deadlines:
     """Keys by the second in which they fall due."""
 
-    __slots__ = ("_ahead", "_begun", "_begun_until_s", "_placed", "_seconds")
+    __slots__ = ("_ahead", "_begun", "_begun_until_s", "_placed", "_quiet_until_us", "_seconds")
 
     def __init__(self, placed: Callable[[str], tuple[int, int] | None]) -> None:
         """Ask `placed` for a key's present deadline and offset; None when the key is gone."""
@@ -27,9 +27,11 @@ class Deadlines:
         self._seconds: list[int] = []
         self._begun: list[Due] = []
         self._begun_until_s = -1
+        self._quiet_until_us = 0
 
     def put(self, key: str, deadline_us: int, offset: int) -> None:
         """Remember when a key falls due."""
+        self._quiet_until_us = min(self._quiet_until_us, deadline_us)
         second = deadline_us // SECOND_US
         if second <= self._begun_until_s:
             insort(self._begun, (deadline_us, offset, key))
@@ -43,6 +45,8 @@ class Deadlines:
 
     def due(self, now_us: int, limit: int) -> list[Due]:
         """List what is due, at most `limit`, in order. It stays until its key is gone or put again."""
+        if now_us < self._quiet_until_us:
+            return []
         begun = self._begun
         self._begin_until(now_us // SECOND_US)
         kept: list[Due] = []
@@ -52,7 +56,13 @@ class Deadlines:
                 kept.append(begun[seen])
             seen += 1
         begun[:seen] = kept
+        if not kept:
+            self._quiet_until_us = self._earliest_possible_us(now_us)
         return kept
+
+    def _earliest_possible_us(self, now_us: int) -> int:
+        ahead_us = self._seconds[0] * SECOND_US if self._seconds else now_us + SECOND_US
+        return min(self._begun[0][0], ahead_us) if self._begun else ahead_us
 
     def earliest_us(self) -> int | None:
         """Give the first deadline, None when nothing waits."""

@@ -1,14 +1,15 @@
 """Pure: what the session fold remembers, as bytes: one entry a call, a report and an experience.
 
-References, lengths and digests only: no token and no text of anybody. A pending call takes 105 bytes and its
+References, lengths and digests only: no token and no text of anybody. A pending call takes 58 bytes and its
 key; a settled one shrinks to a key and a deadline. Tuples, since a million of them are packed and unpacked.
 """
 
 import struct
 from collections.abc import Iterable
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from schemas.ids import ExperienceId, Receipt, ReportId, Route, ScenarioName
 
@@ -17,12 +18,13 @@ VERSION = 1
 
 DIGEST_BYTES = 16
 SCENARIO_BYTES = 8
-_CALL = struct.Struct("<BBHQqqII")
-_BRANCH_BYTES = 4 + DIGEST_BYTES
-_REPORT = struct.Struct("<BBHQqqq")
-_EXPERIENCE = struct.Struct("<BQq")
-_DEADLINE = struct.Struct("<BQq")
-_LENGTH = struct.Struct("<H")
+_PLACE = struct.Struct("<BQq")
+"""Version, offset and deadline: how every entry begins."""
+_CALL = struct.Struct("<BQqBHqH8s")
+_BRANCH = struct.Struct("<I16s")
+_REPORT = struct.Struct("<BQqBBqq16sHHH")
+_NUM_NAMES = 4
+_STATUS_AT = _PLACE.size
 
 
 class CallStatus(IntEnum):
@@ -80,7 +82,6 @@ class Call(NamedTuple):
     offset: int
     arrived_us: int
     deadline_us: int
-    num_prompt_tokens: int
     scenario: bytes
     """Digest of the scenario's name."""
     branches: tuple[Branch, ...]
@@ -150,83 +151,85 @@ def prefix_digests(data: bytes, lengths: Iterable[int]) -> dict[int, bytes]:
     return found
 
 
+@lru_cache
 def scenario_digest(scenario: ScenarioName) -> bytes:
     """Name a scenario in eight bytes."""
     return sha256(scenario.encode()).digest()[:SCENARIO_BYTES]
 
 
+def place_of(entry: Call | Report | Experience | Forgotten | bytes | None) -> tuple[int, int] | None:
+    """Give deadline and offset of an entry, packed or not; None when there is none."""
+    if isinstance(entry, bytes):
+        _, offset, deadline_us = _PLACE.unpack_from(entry)
+        return deadline_us, offset
+    return None if entry is None else (entry.deadline_us, entry.offset)
+
+
+def is_pending(entry: Call | bytes | None) -> bool:
+    """Whether a call waits, packed or not."""
+    if isinstance(entry, bytes):
+        return entry[_STATUS_AT] == CallStatus.PENDING
+    return entry is not None and entry.status is CallStatus.PENDING
+
+
+def scenario_in(entry: Call | bytes) -> bytes:
+    """Read the scenario's digest of a call, packed or not."""
+    return entry[_CALL.size - SCENARIO_BYTES : _CALL.size] if isinstance(entry, bytes) else entry.scenario
+
+
 def pack_call(call: Call) -> bytes:
     """Write a call's entry."""
-    head = _CALL.pack(
-        VERSION,
-        call.status,
-        call.facts,
-        call.offset,
-        call.arrived_us,
-        call.deadline_us,
-        call.num_prompt_tokens,
-        len(call.branches),
-    )
-    branches = b"".join([branch.num_tokens.to_bytes(4, "little") + branch.digest for branch in call.branches])
-    return head + call.scenario + branches + call.imported_id.encode()
+    status, facts, offset, arrived_us, deadline_us, scenario, branches, imported_id = call
+    head = _CALL.pack(VERSION, offset, deadline_us, status, facts, arrived_us, len(branches), scenario)
+    return head + b"".join([_BRANCH.pack(*branch) for branch in branches]) + imported_id.encode()
 
 
 def unpack_call(data: bytes) -> Call:
     """Read a call's entry."""
-    _, status, facts, offset, arrived_us, deadline_us, num_prompt_tokens, num_branches = _CALL.unpack_from(
-        data
-    )
-    start = _CALL.size + SCENARIO_BYTES
-    end = start + num_branches * _BRANCH_BYTES
-    branches = tuple(
-        [
-            Branch(int.from_bytes(data[at : at + 4], "little"), data[at + 4 : at + _BRANCH_BYTES])
-            for at in range(start, end, _BRANCH_BYTES)
-        ]
-    )
-    scenario = data[_CALL.size : start]
+    _, offset, deadline_us, status, facts, arrived_us, num_branches, scenario = _CALL.unpack_from(data)
+    end = _CALL.size + num_branches * _BRANCH.size
+    branches = tuple([Branch._make(each) for each in _BRANCH.iter_unpack(data[_CALL.size : end])])
     return Call(
-        CallStatus(status),
+        _CALL_STATUSES[status],
         facts,
         offset,
         arrived_us,
         deadline_us,
-        num_prompt_tokens,
         scenario,
         branches,
         data[end:].decode(),
     )
 
 
-def scenario_of_call(data: bytes) -> bytes:
-    """Read the scenario's digest of a call's entry."""
-    return data[_CALL.size : _CALL.size + SCENARIO_BYTES]
-
-
 def pack_report(report: Report) -> bytes:
-    """Write a report's entry."""
+    """Write a report's entry. No name in it holds a zero character: streams/reports.py sees to that."""
     head = _REPORT.pack(
         VERSION,
-        report.status,
-        report.is_session | report.is_withdrawal << 1,
         report.offset,
         report.deadline_us,
+        report.status,
+        report.is_session | report.is_withdrawal << 1,
         report.quoted_us,
         report.arrived_us,
+        report.digest,
+        len(report.references),
+        len(report.awaited),
+        len(report.experiences),
     )
-    texts = (report.route, report.scenario, report.supersedes or "", report.superseded_by)
-    lists = (report.references, report.awaited, report.experiences)
-    return head + report.digest + b"".join(map(_text, texts)) + b"".join(map(_texts, lists))
+    names = (report.route, report.scenario, report.supersedes or "", report.superseded_by)
+    return head + "\0".join([*names, *report.references, *report.awaited, *report.experiences]).encode()
 
 
 def unpack_report(data: bytes) -> Report:
     """Read a report's entry."""
-    _, status, flags, offset, deadline_us, quoted_us, arrived_us = _REPORT.unpack_from(data)
-    start = _REPORT.size + DIGEST_BYTES
-    texts = _Texts(data, start)
-    route, scenario, supersedes, superseded_by = texts.one(), texts.one(), texts.one(), texts.one()
+    head = _REPORT.unpack_from(data)
+    _, offset, deadline_us, status, flags, quoted_us, arrived_us, digested, *lengths = head
+    names = data[_REPORT.size :].decode().split("\0")
+    route, scenario, supersedes, superseded_by = names[:_NUM_NAMES]
+    awaited_at = _NUM_NAMES + lengths[0]
+    experiences_at = awaited_at + lengths[1]
     return Report(
-        ReportStatus(status),
+        _REPORT_STATUSES[status],
         bool(flags & 1),
         bool(flags & 2),
         offset,
@@ -235,61 +238,37 @@ def unpack_report(data: bytes) -> Report:
         arrived_us,
         Route(route),
         ScenarioName(scenario),
-        data[_REPORT.size : start],
+        digested,
         ReportId(supersedes) if supersedes else None,
         superseded_by,
-        tuple(map(Receipt, texts.many())),
-        tuple(map(Receipt, texts.many())),
-        tuple(map(ExperienceId, texts.many())),
+        cast(tuple[Receipt, ...], tuple(names[_NUM_NAMES:awaited_at])),
+        cast(tuple[Receipt, ...], tuple(names[awaited_at:experiences_at])),
+        cast(tuple[ExperienceId, ...], tuple(names[experiences_at:])),
     )
 
 
 def pack_experience(experience: Experience) -> bytes:
     """Write an experience's entry."""
-    head = _EXPERIENCE.pack(VERSION, experience.offset, experience.deadline_us)
-    return head + _texts(experience.receipts)
+    head = _PLACE.pack(VERSION, experience.offset, experience.deadline_us)
+    return head + "\0".join(experience.receipts).encode()
 
 
 def unpack_experience(data: bytes) -> Experience:
     """Read an experience's entry."""
-    _, offset, deadline_us = _EXPERIENCE.unpack_from(data)
-    return Experience(offset, deadline_us, tuple(map(Receipt, _Texts(data, _EXPERIENCE.size).many())))
+    _, offset, deadline_us = _PLACE.unpack_from(data)
+    receipts = cast(tuple[Receipt, ...], tuple(data[_PLACE.size :].decode().split("\0")))
+    return Experience(offset, deadline_us, receipts)
 
 
 def pack_forgotten(forgotten: Forgotten) -> bytes:
     """Write what must be forgotten."""
-    return _DEADLINE.pack(VERSION, *forgotten)
+    return _PLACE.pack(VERSION, *forgotten)
 
 
 def unpack_forgotten(data: bytes) -> Forgotten:
     """Read what must be forgotten."""
-    return Forgotten(*_DEADLINE.unpack(data)[1:])
+    return Forgotten(*_PLACE.unpack(data)[1:])
 
 
-def _text(text: str) -> bytes:
-    encoded = text.encode()
-    return _LENGTH.pack(len(encoded)) + encoded
-
-
-def _texts(texts: tuple[str, ...]) -> bytes:
-    return _LENGTH.pack(len(texts)) + b"".join(map(_text, texts))
-
-
-class _Texts:
-    """Reads texts one after another."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data = data
-        self._at = at
-
-    def one(self) -> str:
-        start = self._at + _LENGTH.size
-        self._at = start + _LENGTH.unpack_from(self._data, self._at)[0]
-        return self._data[start : self._at].decode()
-
-    def many(self) -> tuple[str, ...]:
-        (count,) = _LENGTH.unpack_from(self._data, self._at)
-        self._at += _LENGTH.size
-        return tuple([self.one() for _ in range(count)])
+_CALL_STATUSES = tuple(CallStatus)
+_REPORT_STATUSES = tuple(ReportStatus)

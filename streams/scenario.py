@@ -96,10 +96,13 @@ def pack_scenario(scenario: Scenario | None) -> bytes:
 
 
 def unpack_scenario(name: ScenarioName, data: bytes, load_recipe: LoadRecipe) -> Scenario | None:
-    """Read a scenario's entry."""
-    fields = json.loads(data)
-    if "recipe" not in fields:
-        return None
+    """Read a scenario's entry; None for one without a configuration. Raises ValueError."""
+    return None if "recipe" not in _fields(data) else unpack_configured(name, data, load_recipe)
+
+
+def unpack_configured(name: ScenarioName, data: bytes, load_recipe: LoadRecipe) -> Scenario:
+    """Read a configured scenario's entry. Raises ValueError on an entry of another version."""
+    fields = _fields(data)
     event = ScenarioConfigured(
         scenario=name,
         recipe=fields["recipe"],
@@ -110,3 +113,13 @@ def unpack_scenario(name: ScenarioName, data: bytes, load_recipe: LoadRecipe) ->
         configured_at_us=0,
     )
     return configure(event, load_recipe)
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(data)
+    if fields.get("version") != VERSION:
+        raise ValueError(
+            f"expected a scenario's entry of version {VERSION}, got {fields.get('version')}: "
+            "run reef streams --rebuild"
+        )
+    return fields

@@ -16,54 +16,66 @@ from schemas.events import (
     ScenarioConfigured,
 )
 from schemas.ids import Receipt, route_of_session
+from schemas.topics import EXPERIENCE
 from streams.calls import note_call, pending, reason_against, session_name, settle_oldest
-from streams.credit import credit_arrival, expire_report, resolve
-from streams.entries import Call, CallStatus, Fact, Forgotten, Report, ReportStatus, scenario_digest
+from streams.credit import credit_arrival, expire_report, resolve, take_arriving
+from streams.entries import Call, Fact, Forgotten, ReportStatus, is_pending, scenario_digest
 from streams.moment import Moment
 from streams.outputs import Fetched, FetchNeededError, Output, Timed
-from streams.reports import note_report
+from streams.reports import arriving_report
 from streams.scenario import configure
-from streams.session_state import CALL, EXPERIENCE, FORGOTTEN, REPORT, SessionState
+from streams.session_state import CALL, REPORT, SessionState
+from streams.session_state import EXPERIENCE as EXPERIENCE_ENTRY
 from streams.window import SessionMoment, settle
 
 DUE_MAX = 2_000
-"""Entries of a kind settled in one step; what is left falls due with the next event."""
+"""Entries settled in one step; what is left falls due with the next event."""
 FORGET_WINDOW_US = 14 * 24 * 60 * 60 * 1_000_000
 """How long an erasure is remembered: as long as the log may hold what it speaks of."""
 
 
 def needs(state: SessionState, timed: Timed, fetched: Fetched) -> frozenset[int]:
     """Name the offsets to be read back before the step; asked again until there are none."""
+    before_us = state.now_us
     try:
-        with state.journal:
-            _advance(Moment(state=state, timed=timed, fetched=fetched))
-            raise _TriedError
+        _advance(Moment(state=state, timed=timed, fetched=fetched))
     except FetchNeededError as error:
         return error.offsets
-    except _TriedError:
-        return frozenset()
+    finally:
+        _undo(state, before_us)
+    return frozenset()
 
 
 def step(state: SessionState, timed: Timed, fetched: Fetched) -> tuple[SessionState, tuple[Output, ...]]:
     """Take one event; on any error the state is as before. Raises FetchNeededError."""
+    before_us, has_ended = state.now_us, False
     moment = Moment(state=state, timed=timed, fetched=fetched)
-    with state.journal:
+    try:
         _advance(moment)
+        state.journal.keep()
+        has_ended = True
+    finally:
+        if not has_ended:
+            _undo(state, before_us)
     return state, tuple(moment.outputs)
 
 
-class _TriedError(Exception):
-    """Nothing is missing: the trial step is undone."""
+def _undo(state: SessionState, before_us: int) -> None:
+    state.journal.undo()
+    state.move_time(before_us)
 
 
 def _advance(moment: SessionMoment) -> None:
-    moment.state.advance(moment.timed.time_us)
-    _expire(moment)
-    mark, num_outputs = moment.state.journal.mark(), len(moment.outputs)
+    state = moment.state
+    if moment.timed.time_us > state.now_us:
+        state.move_time(moment.timed.time_us)
+    for kind, key in state.due(DUE_MAX):
+        _expire(moment, kind, key)
+    mark, num_outputs = state.journal.mark(), len(moment.outputs)
     try:
         _take(moment)
     except RejectedError as error:
-        moment.state.journal.undo(mark)
+        state.journal.undo(mark)
         del moment.outputs[num_outputs:]
         moment.refuse(moment.timed.offset, error)
 
@@ -96,75 +108,76 @@ def _take_call(moment: SessionMoment, event: InferenceCompleted) -> None:
 
 
 def _take_report(moment: SessionMoment, event: FeedbackReported) -> None:
-    key = note_report(moment, event)
-    if key is None:
+    moment.require(moment.state.offsets_of_waiting(event.references))  # at once, and before any work is done
+    arriving = arriving_report(moment, event)
+    if arriving is None:
         return
-    resolve(moment, key)
-    for waiting in moment.state.reports.superseding(event.scenario, event.report_id):
+    take_arriving(moment, *arriving)
+    for waiting in moment.state.report_index.superseding(event.scenario, event.report_id):
         resolve(moment, waiting)
 
 
 def _take_scenario(moment: SessionMoment, event: ScenarioConfigured) -> None:
-    moment.state.put_scenario(configure(event, moment.state.load_recipe))
-    waiting = moment.state.reports.waiting_in(event.scenario)
-    reports = [(key, report) for key in waiting if (report := moment.state.report(key)) is not None]
+    state = moment.state
+    state.put_scenario(configure(event, state.load_recipe))
+    waiting = state.report_index.waiting_in(event.scenario)
+    reports = [(key, report) for key in waiting if (report := state.report(key)) is not None]
     for key, _ in sorted(reports, key=lambda item: item[1].offset):
         resolve(moment, key)
 
 
 def _take_erasure(moment: SessionMoment, event: ErasureRequested) -> None:
     state = moment.state
-    state.meet(event.scenario)
     names: list[str] = list(event.receipts)
     receipts = list(event.receipts)
     if event.session is not None:
         route = route_of_session(event.scenario, event.session)
         names.append(session_name(route))
-        receipts += [
-            name for name in state.routes.waiting(route) if pending(moment, name).facts & Fact.TAGGED
-        ]
-    forgotten = Forgotten(moment.timed.offset, moment.state.now_us + FORGET_WINDOW_US)
+        receipts += [name for name in state.routes.waiting(route) if pending(state, name).facts & Fact.TAGGED]
     for name in names:
-        state.put_forgotten(name, forgotten)
+        state.forgotten.put(name, Forgotten(moment.timed.offset, state.now_us + FORGET_WINDOW_US))
     for receipt in dict.fromkeys(receipts):
         call = state.call(receipt)
-        is_waiting = call is not None and call.status is CallStatus.PENDING
-        if call is not None and is_waiting and call.scenario == scenario_digest(event.scenario):
+        if call is not None and is_pending(call) and call.scenario == scenario_digest(event.scenario):
             settle(moment, receipt, call, OutcomeReason.FORGOTTEN)
     moment.say(event, EXPERIENCE)
 
 
-def _expire(moment: SessionMoment) -> None:
-    """Settle what has fallen due; reports first, since calls are held until theirs have waited."""
+def _expire(moment: SessionMoment, kind: str, key: str) -> None:
+    """Settle what has fallen due, unless an earlier settlement of this very step gave it longer."""
     state = moment.state
-    for _, _, key in state.due(REPORT, DUE_MAX):
+    if kind == CALL:
+        call = state.call(Receipt(key))
+        if call is not None:
+            _expire_call(moment, Receipt(key), call)
+    elif kind == REPORT:
         _expire_report(moment, key)
-    for _, _, receipt in state.due(CALL, DUE_MAX):
-        call = state.call(Receipt(receipt))
-        assert call is not None, receipt
-        _expire_call(moment, Receipt(receipt), call)
-    for kind in (EXPERIENCE, FORGOTTEN):
-        for _, _, key in state.due(kind, DUE_MAX):
-            state.remove(kind, key)
+    else:
+        table = state.experiences if kind == EXPERIENCE_ENTRY else state.forgotten
+        table.put(key, None)
 
 
 def _expire_report(moment: SessionMoment, key: str) -> None:
-    report: Report | None = moment.state.report(key)
+    report = moment.state.report(key)
     if report is None or report.deadline_us > moment.state.now_us:
-        return  # an earlier one took its place in this very step
+        return
     if report.status is ReportStatus.WAITING:
         expire_report(moment, key, report)
     else:
-        moment.state.put_report(key, None)
+        moment.state.reports.put(key, None)
 
 
 def _expire_call(moment: SessionMoment, receipt: Receipt, call: Call) -> None:
-    if call.status is not CallStatus.PENDING:
-        moment.state.put_call(receipt, None)
+    state = moment.state
+    scenario = state.scenario_of(call)
+    is_due = call.deadline_us <= state.now_us
+    if not is_pending(call):
+        if is_due:
+            state.calls.put(receipt, None)
         return
-    scenario = moment.state.scenarios[moment.state.name_of(call.scenario)]
     reason = reason_against(call, scenario)
+    if reason is None and not is_due:
+        return
     if reason is None:
-        is_reported = call.facts & Fact.REPORTED
-        reason = OutcomeReason.NO_REWARD if is_reported else OutcomeReason.NO_FEEDBACK
+        reason = OutcomeReason.NO_REWARD if call.facts & Fact.REPORTED else OutcomeReason.NO_FEEDBACK
     settle(moment, receipt, call, reason)

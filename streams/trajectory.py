@@ -9,8 +9,8 @@ Next: schemas/events/experience.py
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import pack
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from schemas.packed import BYTES_PER_TOKEN, Logprobs, Mask, Temperatures, TokenI
 _ONE = pack("<f", 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(NamedTuple):
     """A call that is credited."""
 
     call: InferenceCompleted
@@ -35,8 +34,7 @@ class Turn:
     """Answers that may be trained, one of them; the first unless a later turn continues another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory:
+class Trajectory(NamedTuple):
     """One sample."""
 
     token_ids: TokenIds
@@ -55,8 +53,7 @@ class Trajectory:
     """The calls merged, in the order of the tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembled:
+class Assembled(NamedTuple):
     """What became of the credited calls: each is in exactly one of the two."""
 
     trajectories: tuple[Trajectory, ...]
@@ -65,8 +62,7 @@ class Assembled:
     """Calls that alone have more tokens than a sample may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
+class _Branch(NamedTuple):
     """One answer of one turn; lengths in bytes."""
 
     turn: Turn
@@ -96,7 +92,7 @@ def assemble(turns: Sequence[Turn], *, sample_tokens_max: int, realign_tokens_ma
         chain = _chain(turn, others, realign_tokens_max * BYTES_PER_TOKEN)
         taken.update(branch.turn.call.receipt for branch in chain)
         trajectories.append(_trajectory(chain))
-    return Assembled(trajectories=tuple(trajectories), too_long=tuple(too_long))
+    return Assembled(tuple(trajectories), tuple(too_long))
 
 
 def ancestors(turn: Turn, others: Sequence[Turn], *, realign_tokens_max: int) -> tuple[Turn, ...]:

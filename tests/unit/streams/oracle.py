@@ -209,7 +209,7 @@ class Oracle:
     def family(self, report: Said) -> list[Said]:
         """The reports it replaces, directly or not."""
         found: list[Said] = []
-        names = [report.event.supersedes]
+        names: list[str | None] = [report.event.supersedes]
         while names:
             other = self.reports.get(names.pop() or "")
             if other is None or other is report or other in found or other.event.route != report.event.route:
@@ -300,14 +300,12 @@ class Oracle:
         prompt = ids(last.event.prompt_token_ids)
         fitting = []
         for other in others:
-            begin, answer = ids(other.event.prompt_token_ids), ids(other.event.choices[0].token_ids)
-            if prompt[: len(begin)] != begin:
+            opening, answer = ids(other.event.prompt_token_ids), ids(other.event.choices[0].token_ids)
+            if prompt[: len(opening)] != opening:
                 continue
+            rendered = prompt[len(opening) :]
             kept = 0
-            while (
-                kept < len(answer)
-                and prompt[len(begin) + kept : len(begin) + kept + 1] == answer[kept : kept + 1]
-            ):
+            while kept < len(answer) and rendered[kept : kept + 1] == answer[kept : kept + 1]:
                 kept += 1
             if kept > 0 and len(answer) - kept <= self.rules.realign:
                 fitting.append((other, kept, len(answer) - kept))
@@ -379,29 +377,34 @@ class Oracle:
     # ---- time ----
 
     def expire(self) -> None:
-        due = [report for report in self.reports.values() if report.deadline <= self.now]
-        for report in sorted(due, key=lambda each: (each.deadline, each.offset)):
-            if self.reports.get(report.event.report_id) is not report or report.deadline > self.now:
+        """End what is due in the order in which it fell due, whatever the tick that shows it."""
+        everything: list[Said | Heard] = [*self.reports.values(), *self.calls.values()]
+        due = [each for each in everything if each.deadline <= self.now]
+        for each in sorted(due, key=lambda each: (each.deadline, each.offset)):
+            if each.deadline > self.now:
                 continue
-            if report.status != "waiting":
-                del self.reports[report.event.report_id]
-                continue
-            came = len(report.absent) < len(report.event.references) and not report.event.is_withdrawal
-            if came or self.family(report):
-                self.apply(report)
+            if isinstance(each, Said):
+                self.expire_report(each)
+            elif each.status == "pending":
+                self.settle(each, "no_reward" if each.is_reported else "no_feedback")
             else:
-                del self.reports[report.event.report_id]
-                self.facts.append(("refused", report.offset, "orphan_expired"))
-        for call in sorted(self.calls.values(), key=lambda each: (each.deadline, each.offset)):
-            if call.deadline > self.now:
-                continue
-            if call.status == "pending":
-                self.settle(call, "no_reward" if call.is_reported else "no_feedback")
-            else:
-                del self.calls[call.event.receipt]
+                del self.calls[each.event.receipt]
         for name, made in list(self.made.items()):
             if made.deadline <= self.now:
                 del self.made[name]
+
+    def expire_report(self, report: Said) -> None:
+        if self.reports.get(report.event.report_id) is not report:
+            return
+        if report.status != "waiting":
+            del self.reports[report.event.report_id]
+            return
+        came = len(report.absent) < len(report.event.references) and not report.event.is_withdrawal
+        if came or self.family(report):
+            self.apply(report)
+        else:
+            del self.reports[report.event.report_id]
+            self.facts.append(("refused", report.offset, "orphan_expired"))
 
     def forget(self, event: ErasureRequested) -> None:
         names = set(event.receipts)
