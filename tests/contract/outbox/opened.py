@@ -1,7 +1,7 @@
 """Shell: an outbox in front of a real broker, and what it brought there."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from gateway.outbox import Outbox, OutboxOptions
 from gateway.outbox_metrics import OutboxMetrics
 from schemas.blobs import open_blob_store
 from schemas.bus import KafkaAccess, Place, Publisher, Reader
-from schemas.codec import decode
+from schemas.codec import BlobsNeededError, decode
 from schemas.events import FeedbackReported
 from schemas.ids import ReportId, Route, ScenarioName
 from schemas.topics import INTERACTIONS, NUM_PARTITIONS_DEFAULT
@@ -50,9 +50,10 @@ async def reports_in_log(access: KafkaAccess, scenario: str) -> list[FeedbackRep
         bounds = await reader.bounds([Place(INTERACTIONS, n) for n in range(NUM_PARTITIONS_DEFAULT)])
         for place, bound in bounds.items():
             async for record in reader.read_to_end(place.topic, place.partition, bound.start):
-                event = decode(record.value or b"")
-                if isinstance(event, FeedbackReported) and event.scenario == scenario:
-                    found.append(event)
+                with suppress(BlobsNeededError):  # another test's
+                    event = decode(record.value or b"")
+                    if isinstance(event, FeedbackReported) and event.scenario == scenario:
+                        found.append(event)
     return found
 
 
