@@ -1,16 +1,14 @@
 """Shell: small real classes that stand in for what is outside; contract tests run on them and on the real."""
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 
 from schemas.claims import Blob, BlobRef
-from schemas.codec import decode, encode
+from schemas.codec import decode
 from schemas.errors import ReefError, RejectedError, UnavailableError
 from schemas.events import Event
 from schemas.ids import Sha256
 from schemas.records import Outgoing, Placed
-from schemas.topics import key_of, topic_of
 
 
 class MemoryBlobs:
@@ -96,40 +94,3 @@ class MemoryDelivery:
         if isinstance(self._outcome, ReefError):
             raise self._outcome
         return self._outcome
-
-
-class MemoryOutbox:
-    """An outbox that keeps events in memory for good, and never ships them."""
-
-    def __init__(self, *, bytes_max: int = 2**40) -> None:
-        self.events: list[Event] = []
-        self.size_bytes = 0
-        self._bytes_max = bytes_max
-        self._waiting: dict[tuple[str, bytes], list[bytes]] = defaultdict(list)
-
-    async def append(self, *events: Event) -> None:
-        """Keep events, all or none."""
-        values = [encode(event) for event in events]
-        for event, value in zip(events, values, strict=True):
-            self.events.append(event)
-            self.size_bytes += len(value)
-            self._waiting[topic_of(type(event)), key_of(event)].append(value)
-
-    async def waiting(self, topic: str, key: bytes) -> Sequence[bytes]:
-        """Give the encoded events under a key."""
-        return tuple(self._waiting.get((topic, key), ()))
-
-    @property
-    def num_events(self) -> int:
-        """How many are kept."""
-        return len(self.events)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit is reached."""
-        return self.size_bytes >= self._bytes_max
-
-    def refuse_when_full(self) -> None:
-        """Raise UnavailableError if the outbox is full."""
-        if self.is_full:
-            raise UnavailableError("expected room in the outbox, got none", reason="outbox_full")
