@@ -29,6 +29,7 @@ STOP_S_MAX = 25.0
 
 _POLL_S = 0.2
 _LOCK_S_MAX = 2.0
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _log = structlog.get_logger(__name__)
 
@@ -57,6 +58,8 @@ class Supervised:
     restart_at_s: float | None = None
     """When it is to be started again; None while it runs or is given up."""
     state: ProgramState = "waiting"
+    started_s: float = 0.0
+    """When it was started last."""
 
     @property
     def name(self) -> str:
@@ -120,7 +123,7 @@ class Supervisor:
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             self.request_stop()
 
-        before = [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
+        before = [(number, signal.signal(number, on_signal)) for number in _STOP_SIGNALS]
         try:
             yield
         finally:
@@ -132,31 +135,35 @@ class Supervisor:
             for one in stage:
                 if self._stopping.is_set():
                     return
-                one.program.start()
-                one.state = "starting"
+                self._start_one(one)
                 self._write("starting")
             self._wait_ready(stage)
 
+    def _start_one(self, one: Supervised) -> None:
+        one.program.start()
+        one.state, one.started_s = "starting", time.monotonic()
+
     def _wait_ready(self, stage: Sequence[Supervised]) -> None:
-        started_s = time.monotonic()
         while waiting := [one for one in stage if one.state == "starting"]:
             for one in waiting:
-                self._look(one, started_s)
+                if not one.program.daemon.is_running():
+                    raise one.program.daemon.ended_error()
+                if self._became_ready(one):
+                    self._write("starting")
             if self._stopping.wait(_POLL_S):
                 return
 
-    def _look(self, one: Supervised, started_s: float) -> None:
-        daemon = one.program.daemon
-        if not daemon.is_running():
-            raise daemon.ended_error()
-        if daemon.is_ready():
-            daemon.record_session()
-            one.state = "ready"
-            duration_s = round(time.monotonic() - started_s, 1)
-            _log.info("program_ready", program=one.name, pid=daemon.pid, duration_s=duration_s)
-            self._write("starting")
-        elif time.monotonic() - started_s > daemon.launch.ready_s_max:
-            raise daemon.slow_error()
+    def _became_ready(self, one: Supervised) -> bool:
+        """Ask a starting program whether it is ready. Raises UnavailableError when it takes too long."""
+        daemon, passed_s = one.program.daemon, time.monotonic() - one.started_s
+        if not daemon.is_ready():
+            if passed_s > daemon.launch.ready_s_max:
+                raise daemon.slow_error()
+            return False
+        daemon.record_session()
+        one.state = "ready"
+        _log.info("program_ready", program=one.name, pid=daemon.pid, duration_s=round(passed_s, 1))
+        return True
 
     def _watch(self) -> None:
         while not self._stopping.wait(_POLL_S):
@@ -164,18 +171,26 @@ class Supervisor:
                 self._attend(one)
 
     def _attend(self, one: Supervised) -> None:
-        daemon, now_s = one.program.daemon, time.monotonic()
-        if one.restart_at_s is not None:
-            if now_s >= one.restart_at_s:
+        daemon = one.program.daemon
+        if one.state == "restarting":
+            if one.restart_at_s is not None and time.monotonic() >= one.restart_at_s:
                 self._restart(one)
-        elif one.state in ("ready", "starting") and not daemon.is_running():
+        elif one.state in ("starting", "ready") and not daemon.is_running():
             _log.warning("program_ended", program=one.name, status=daemon.exit_code)
             self._after_end(one)
-        elif one.state == "starting" and daemon.is_ready():
-            daemon.record_session()
-            one.state = "ready"
-            _log.info("program_ready", program=one.name, pid=daemon.pid)
-            self._write("ready")
+        elif one.state == "starting":
+            self._await_restarted(one)
+
+    def _await_restarted(self, one: Supervised) -> None:
+        try:
+            became_ready = self._became_ready(one)
+        except UnavailableError as error:
+            _log.warning("program_hangs", program=one.name, error=str(error))
+            one.program.daemon.kill()
+            self._after_end(one)
+        else:
+            if became_ready:
+                self._write("ready")
 
     def _after_end(self, one: Supervised) -> None:
         now_s = time.monotonic()
@@ -192,12 +207,11 @@ class Supervisor:
     def _restart(self, one: Supervised) -> None:
         one.restart_at_s = None
         try:
-            one.program.start()
+            self._start_one(one)
         except ReefError as error:
             _log.warning("program_not_started", program=one.name, error=str(error))
             self._after_end(one)
         else:
-            one.state = "starting"
             _log.info("program_restarted", program=one.name, pid=one.program.daemon.pid)
             self._write("ready")
 

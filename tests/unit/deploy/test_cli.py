@@ -1,0 +1,83 @@
+"""The command line: every row of its table leads somewhere, every failure is one line."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from deploy.cli import ENTRIES, Entry, main
+
+_HEAVY = ("torch", "transformers", "aiokafka", "faust", "lakefs", "fastapi", "numpy")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
+def test_every_command_exists_and_explains_itself(entry: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    member = getattr(importlib.import_module(entry.module), entry.member)
+    assert isinstance(member, typer.Typer) or callable(member)
+    with pytest.raises(SystemExit) as ended:
+        main([entry.name, "--help"])
+    assert ended.value.code == 0
+    assert f"reef {entry.name}" in capsys.readouterr().out
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert all(entry.name in said for entry in ENTRIES)
+
+
+def test_the_help_imports_nothing_heavy() -> None:
+    """What makes `reef --help` quick, without a clock."""
+    script = f"""
+import sys
+from deploy.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    print("heavy:", *[name for name in {_HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr.strip() == "heavy:"
+
+
+@pytest.mark.parametrize(
+    "words", [["sideways"], ["--nonsense"], ["stack", "sideways"], ["stack", "up", "--without", "x"]]
+)
+def test_wrong_usage_is_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+def test_a_typing_error_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["stak"])
+    assert "stack" in capsys.readouterr().err
+
+
+def test_an_expected_failure_is_one_line_and_1(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    state = tmp_path_factory.mktemp("spoilt")
+    (state / "run").mkdir()
+    (state / "run" / "supervisor.json").write_text("{")
+    with pytest.raises(SystemExit) as ended:
+        main(["stack", "down", "--reef.state_dir", str(state)])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("reef: expected a record of processes")
+
+
+def test_an_unusable_model_is_refused_configuration_and_2(tmp_path_factory: pytest.TempPathFactory) -> None:
+    state = tmp_path_factory.mktemp("state")
+    words = ["--kafka.bootstrap", "127.0.0.1:1", "--lakefs.url", "http://127.0.0.1:1"]
+    with pytest.raises(SystemExit) as ended:
+        main(["stack", "up", "--reef.state_dir", str(state), "--inference.model", "no-such", *words])
+    assert ended.value.code == 2
