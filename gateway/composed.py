@@ -25,6 +25,7 @@ from gateway.messages import Messages
 from gateway.metrics import CallMetrics
 from gateway.models import Models
 from gateway.request_log import RequestLog
+from gateway.responses import Responses
 from gateway.rest import Lifespan, fastapi_app
 from gateway.settings import CallSettings
 
@@ -82,6 +83,7 @@ def gateway_app(parts: Parts) -> Gateway:
         CHAT_PATH: {"POST": calls.handler(Chat())},
         COMPLETIONS_PATH: {"POST": calls.handler(Completions())},
         "/v1/messages": {"POST": calls.handler(Messages())},
+        "/v1/responses": {"POST": calls.handler(Responses())},
         "/v1/messages/count_tokens": {"POST": counts.answer},
         "/v1/models": {"GET": models.listed},
         f"/v1/models/{parts.settings.public_model}": {"GET": models.shown},

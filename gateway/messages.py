@@ -16,7 +16,6 @@ from gateway.messages_answer import MessagesStream, message_of
 from gateway.sampling import sampling_of, written_out
 from schemas.events import Api, Sampling
 
-_PASSED = ("temperature", "top_p", "top_k")
 _TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
