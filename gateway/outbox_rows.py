@@ -141,12 +141,8 @@ class OutboxRows:
         """Commit all that happens inside, or nothing of it."""
         with _translated():
             self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._db:  # commits, or rolls back when something is raised
                 yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
 
     def insert(self, rows: Sequence[NewRow], *, now_us: int) -> None:
         """Keep rows in this order."""

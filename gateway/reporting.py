@@ -2,8 +2,6 @@
 
 The order is the correctness: ids are held, then looked up, then appended, then remembered, then answered.
 So the same report twice at once is one report, and a report that was answered is in the outbox.
-
-Next: gateway/projection.py
 """
 
 import asyncio

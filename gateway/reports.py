@@ -1,8 +1,6 @@
 """Pure: what a report must be, and which events it becomes: one for each route that it concerns.
 
 Not its keeping: gateway/reporting.py looks ids up and appends. Every refusal names the field as it was sent.
-
-Next: gateway/reporting.py
 """
 
 import math

@@ -7,7 +7,9 @@ The order of these steps is what keeps the order of the log:
 3. once Kafka has them all, forget them and go on;
 4. on any failure close the producer, wait, and begin at 1 with a new one.
 
-Not a queue: what is sent stays in the outbox until Kafka has it, so it may be sent twice, never never.
+Not a queue: what is sent stays in the outbox until Kafka has it, so it may be sent twice, and is never lost.
+
+Next: streams/session.py
 """
 
 import asyncio

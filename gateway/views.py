@@ -2,8 +2,6 @@
 
 A cache: bounded, never synced, and made anew from the log when its tables change. It lags behind the log by
 about a second; whoever needs the last word asks the outbox and the log's tail too (gateway/lookup.py).
-
-Next: gateway/following.py
 """
 
 import asyncio
@@ -259,13 +257,9 @@ class Views:
 
 def _commit(db: sqlite3.Connection, statements: Sequence[Statement]) -> None:
     db.execute("BEGIN IMMEDIATE")
-    try:
+    with db:  # commits, or rolls back when something is raised
         for statement in statements:
             db.execute(statement.sql, statement.values)
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
 
 
 def _taken(
