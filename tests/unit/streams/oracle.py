@@ -118,38 +118,40 @@ class Oracle:
         reason = self.against(event)
         if reason:
             self.settle(call, reason)
-        for report in self.in_order():
-            if event.receipt in report.absent:
-                report.absent.discard(event.receipt)
-                if report.status == "waiting":
-                    self.resolve(report)
-                elif report.status == "applied":
-                    self.credit_late(report, call, is_quoted=True)
+        self.give_to_waiting(call)
         for report in self.in_order():
             if call.status == "pending" and report.status == "applied" and self.covers(report, call):
                 self.credit_late(report, call, is_quoted=False)
+        self.make_room(event.route)
+
+    def give_to_waiting(self, call: Heard) -> None:
+        for report in self.in_order():
+            if call.event.receipt not in report.absent:
+                continue
+            report.absent.discard(call.event.receipt)
+            if report.status == "waiting":
+                self.resolve(report)
+            elif report.status == "applied":
+                self.credit_late(report, call, is_quoted=True)
+
+    def make_room(self, route: str) -> None:
         while True:
-            waiting = [
-                c for c in self.calls.values() if c.status == "pending" and c.event.route == event.route
-            ]
+            waiting = [c for c in self.calls.values() if c.status == "pending" and c.event.route == route]
             if len(waiting) <= self.rules.max_calls_per_route:
-                break
-            self.settle(min(waiting, key=lambda c: c.offset), "buffer_overflow")
+                return
+            self.settle(min(waiting, key=lambda each: each.offset), "buffer_overflow")
 
     def against(self, event: InferenceCompleted) -> str | None:
         if event.receipt in self.forgotten or (
             event.session and f"session {event.session}" in self.forgotten
         ):
             return "forgotten"
-        if event.is_opted_out:
-            return "opted_out"
-        if event.outcome != "completed":
-            return str(event.outcome.value)
-        for fault in sorted(event.capture_faults, reverse=True):
-            return str(fault.value)
-        if event.sampling.temperature == 0:
-            return "greedy"
-        return "sampling_truncated" if event.sampling.top_p < 1 else None
+        found = ["opted_out"] if event.is_opted_out else []
+        found += [str(event.outcome.value)] if event.outcome != "completed" else []
+        found += [str(fault.value) for fault in sorted(event.capture_faults, reverse=True)]
+        found += ["greedy"] if event.sampling.temperature == 0 else []
+        found += ["sampling_truncated"] if event.sampling.top_p < 1 else []
+        return found[0] if found else None
 
     def settle(self, call: Heard, reason: str) -> None:
         call.status = "settled"
