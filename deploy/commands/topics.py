@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -120,13 +120,15 @@ def _row(
 
 
 _NUMBERS = ("partitions", "offsets")
+_FOLDED = ("cleanup", "key", "events")
 _MISSING = "topic {} is missing: create it with `reef topics --create`"
 
 
 def _table(rows: list[TopicRow]) -> Table:
     table = Table(box=None)
     for name in ("topic", "partitions", "cleanup", "retention", "offsets", "key", "events"):
-        table.add_column(name, no_wrap=True, justify="right" if name in _NUMBERS else "left")
+        justify: JustifyMethod = "right" if name in _NUMBERS else "left"
+        table.add_column(name, no_wrap=name not in _FOLDED, overflow="fold", justify=justify)
     for row in rows:
         table.add_row(
             Text(row.topic, style="" if row.problem is None else "red"),

@@ -57,7 +57,7 @@ class BusLimits:
     open_deadline_s: float = 30.0
     """Of opening a client while the cluster does not answer."""
     request_timeout_ms: int = 10_000
-    """Of one request to one broker."""
+    """Of one request to one broker, of readers; producers take `deadline_s`."""
     stall_s_max: float = 30.0
     """Of a reader that is not at the end and gets nothing."""
     linger_ms: int = 5

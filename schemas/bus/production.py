@@ -13,6 +13,7 @@ from aiokafka.structs import RecordMetadata
 
 from schemas.bus.access import BusLimits, KafkaAccess, client_options
 from schemas.bus.failures import calling, until_open
+from schemas.bus.patience import be_patient
 from schemas.claims import Blob
 from schemas.codec import encode_claim_checked
 from schemas.contract import newest_versions
@@ -23,6 +24,8 @@ from schemas.records import Outgoing, Placed
 from schemas.topics import RECORD_BYTES_MAX, SCHEMAS_LOG, TOPICS, is_by_key, key_of, topic_of
 
 _CLOSE_DEADLINE_S = 10.0
+_GRACE_S = 1.0
+"""aiokafka says at its own deadline what is wrong; ours only that it took too long."""
 
 
 class BlobWriter(Protocol):
@@ -81,6 +84,7 @@ class Production:
 
     async def _open_once(self) -> None:
         client = AIOKafkaProducer(**self._options())
+        be_patient(client.client)
         try:
             await client.start()
             self._client = client
@@ -90,6 +94,8 @@ class Production:
 
     def _options(self) -> dict[str, Any]:
         options = client_options(self._access, self.limits) | {
+            # aiokafka gives up a batch without a leader after this time: no sooner than its sender does
+            "request_timeout_ms": int(self.limits.deadline_s * 1000),
             "enable_idempotence": True,
             "acks": "all",
             "compression_type": "zstd",
@@ -128,7 +134,7 @@ class Production:
 
     async def send(self, outgoing: Outgoing) -> Delivery:
         """Hand a record to the producer; records of one partition keep the order of these calls."""
-        async with calling(f"take records on {outgoing.topic}", self.limits.deadline_s):
+        async with calling(f"take records on {outgoing.topic}", self.limits.deadline_s + _GRACE_S):
             partition = outgoing.partition
             if partition is None:
                 partition = partition_of(outgoing.key, await self.num_partitions(outgoing.topic))

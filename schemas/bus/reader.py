@@ -14,6 +14,7 @@ from aiokafka.structs import TopicPartition
 
 from schemas.bus.access import BusLimits, KafkaAccess, client_options
 from schemas.bus.failures import calling, until_open
+from schemas.bus.patience import be_patient
 from schemas.errors import ConflictError, UnavailableError
 from schemas.events import Header
 from schemas.records import Bounds, Place, Record
@@ -49,6 +50,7 @@ class Reader:
 
     async def _open_once(self) -> None:
         client = AIOKafkaConsumer(**self._options())
+        be_patient(client._client)
         try:
             await client.start()
             await asyncio.sleep(0)  # aiokafka cannot stop a consumer whose tasks never had a turn

@@ -1,45 +1,24 @@
-"""Shell: topics of one test alone on the shared broker, and a shelf for blobs."""
+"""Shell: topics of one test alone on the shared broker, and a folder for its blobs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from schemas.blobs import BlobStore, open_blob_store
 from schemas.bus import KafkaAccess, Reader, Record
-from schemas.claims import Blob, BlobRef
-from schemas.errors import RejectedError
-from schemas.ids import Sha256
 from schemas.topic_admin import ensure_topics
 from schemas.topics import Cleanup, TimestampType, TopicSpec
 
 MakeTopic = Callable[..., Awaitable[str]]
 
 
-class Shelf:
-    """A blob store in a dict."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    def uri_of(self, sha256: Sha256) -> str:
-        return f"shelf:///{sha256}"
-
-    async def put(self, blob: Blob) -> BlobRef:
-        self.data[blob.ref.uri] = blob.data
-        return blob.ref
-
-    async def get(self, ref: BlobRef) -> bytes:
-        data = self.data.get(ref.uri)
-        if data is None or sha256(data).hexdigest() != ref.sha256:
-            raise RejectedError(f"expected blob {ref.uri}, found none or another", reason="blob_missing")
-        return data
-
-
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def blobs(tmp_path: Path) -> BlobStore:
+    """Keep blobs of this test in a folder."""
+    return open_blob_store((tmp_path / "blobs").as_uri())
 
 
 @pytest.fixture

@@ -1,22 +1,20 @@
-import asyncio
 import json
-from collections import defaultdict
-from collections.abc import Callable
+import shutil
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from deploy.embedded.kafka import Kafka
+from schemas.blobs import BlobStore
 from schemas.bus import BusLimits, KafkaAccess, Outgoing, Publisher, Resolver, SchemaLog
 from schemas.codec import decode, encode, fingerprint
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import EVENT_TYPES, FeedbackReported, InferenceCompleted
 from schemas.packed import JsonBytes
 from schemas.partitions import partition_of
-from schemas.topic_admin import ensure_topics
 from schemas.topics import INTERACTIONS, SCHEMAS_LOG, TOPICS
 from tests.builders import a_clock_ticked, a_feedback_reported, a_scenario_configured, an_inference_completed
-from tests.contract.bus.conftest import MakeTopic, Shelf, everything
+from tests.contract.bus.conftest import MakeTopic, everything
 
 pytestmark = pytest.mark.kafka
 
@@ -24,7 +22,7 @@ NUM_MEANWHILE = 300
 
 
 async def test_events_come_back_as_they_were_sent_in_the_partition_of_their_key(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic(num_partitions=8)
     events: list[InferenceCompleted | FeedbackReported] = [
@@ -32,7 +30,7 @@ async def test_events_come_back_as_they_were_sent_in_the_partition_of_their_key(
         a_feedback_reported(),
         a_feedback_reported(score=0.25),
     ]
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         placed = [await publisher.publish(event, topic=topic) for event in events]
     partition = partition_of(events[0].route.encode(), 8)
     assert [(p.partition, p.offset) for p in placed] == [(partition, 0), (partition, 1), (partition, 2)]
@@ -42,10 +40,10 @@ async def test_events_come_back_as_they_were_sent_in_the_partition_of_their_key(
 
 
 async def test_the_broker_sets_the_time_of_a_record(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         await publisher.publish(a_feedback_reported(reported_at_us=1), topic=topic)
         await publisher.publish(a_feedback_reported(reported_at_us=2), topic=topic)
     first, second = await everything(access, topic)
@@ -55,38 +53,42 @@ async def test_the_broker_sets_the_time_of_a_record(
 
 @pytest.mark.parametrize("size_bytes", [1_000_000, 2_000_000])
 async def test_a_large_event_goes_by_reference_and_comes_back_whole(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf, size_bytes: int
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore, tmp_path: Path, size_bytes: int
 ) -> None:
     topic = await make_topic()
     text = json.dumps("é" * (size_bytes // 2), ensure_ascii=False).encode()
     event = an_inference_completed(request=JsonBytes(text))
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         await publisher.publish(event, topic=topic)
     (record,) = await everything(access, topic)
     assert record.value is not None
     assert len(record.value) < 256 * 1024
-    assert text in shelf.data.values()
     async with SchemaLog(access) as schema_log:
-        assert await Resolver(schema_log, shelf).resolve(record) == event
-        shelf.data.clear()
+        resolver = Resolver(schema_log, blobs)
+        assert await resolver.resolve(record) == event
+        for file in [path for path in tmp_path.rglob("*") if path.is_file()]:
+            file.unlink()
         with pytest.raises(RejectedError, match="blob"):
-            await Resolver(schema_log, shelf).resolve(record)
+            await resolver.resolve(record)
+        shutil.rmtree(tmp_path)
+        with pytest.raises(UnavailableError, match="blob"):  # an absent store has lost nothing: wait for it
+            await resolver.resolve(record)
 
 
 async def test_a_record_that_the_log_will_not_take_is_refused(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         with pytest.raises(RejectedError, match="MessageSizeTooLarge"):
             await publisher.publish_record(Outgoing(topic=topic, key=b"k", value=bytes(1_100_000)))
         assert (await publisher.publish_record(Outgoing(topic=topic, key=b"k", value=b"small"))).offset == 0
 
 
 async def test_a_writers_schemas_are_in_the_log_before_its_first_event(
-    access: KafkaAccess, shelf: Shelf
+    access: KafkaAccess, blobs: BlobStore
 ) -> None:
-    async with Publisher(access, blobs=shelf):
+    async with Publisher(access, blobs=blobs):
         pass
     schemas = {record.key: record.value or b"" for record in await everything(access, SCHEMAS_LOG)}
     for event_type in EVENT_TYPES:
@@ -94,11 +96,11 @@ async def test_a_writers_schemas_are_in_the_log_before_its_first_event(
 
 
 async def test_configuration_reaches_every_partition(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic(num_partitions=3)
     event = a_scenario_configured()
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         placed = await publisher.publish_to_all(event, topic=topic)
         assert [p.partition for p in placed] == [0, 1, 2]
         assert await publisher.num_partitions(topic) == 3
@@ -107,8 +109,8 @@ async def test_configuration_reaches_every_partition(
         assert decode(record.value or b"") == event
 
 
-async def test_a_tick_needs_a_partition(access: KafkaAccess, shelf: Shelf) -> None:
-    async with Publisher(access, blobs=shelf) as publisher:
+async def test_a_tick_needs_a_partition(access: KafkaAccess, blobs: BlobStore) -> None:
+    async with Publisher(access, blobs=blobs) as publisher:
         with pytest.raises(AssertionError, match="name the partition"):
             await publisher.publish(a_clock_ticked())
         placed = await publisher.publish(a_clock_ticked(), partition=5)
@@ -116,10 +118,10 @@ async def test_a_tick_needs_a_partition(access: KafkaAccess, shelf: Shelf) -> No
 
 
 async def test_a_consumer_of_the_users_own_reads_our_topics(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         await publisher.publish(a_feedback_reported(), topic=topic)
     async with AIOKafkaConsumer(
         topic, bootstrap_servers=access.bootstrap, auto_offset_reset="earliest"
@@ -128,61 +130,18 @@ async def test_a_consumer_of_the_users_own_reads_our_topics(
     assert message.value == encode(a_feedback_reported())
 
 
-async def test_a_missing_topic_is_named(access: KafkaAccess, shelf: Shelf) -> None:
-    limits = BusLimits(deadline_s=3.0, request_timeout_ms=1_000)
-    async with Publisher(access, blobs=shelf, limits=limits) as publisher:
+async def test_a_missing_topic_is_named(access: KafkaAccess, blobs: BlobStore) -> None:
+    limits = BusLimits(deadline_s=1.0)
+    async with Publisher(access, blobs=blobs, limits=limits) as publisher:
         with pytest.raises(UnavailableError, match=r"reef topics --create"):
             await publisher.publish_record(Outgoing(topic="test.nowhere", key=b"k", value=b"v"))
 
 
-async def test_an_absent_cluster_is_unavailable_within_the_deadline(shelf: Shelf) -> None:
+async def test_an_absent_cluster_is_unavailable_within_the_deadline(blobs: BlobStore) -> None:
     nobody = KafkaAccess(bootstrap="127.0.0.1:1")
     with pytest.raises(UnavailableError, match="check that the brokers run"):
-        async with Publisher(nobody, blobs=shelf, limits=BusLimits(open_deadline_s=1.0)):
+        async with Publisher(nobody, blobs=blobs, limits=BusLimits(open_deadline_s=1.0)):
             pass
-
-
-async def test_a_broker_that_goes_and_comes_back_costs_no_record_and_no_order(
-    kafka_factory: Callable[[], Kafka], shelf: Shelf
-) -> None:
-    kafka = kafka_factory()
-    access = KafkaAccess(bootstrap=kafka.bootstrap)
-    await ensure_topics(access)
-    events = [a_numbered_call(number) for number in range(2 * NUM_MEANWHILE)]
-    async with Publisher(access, blobs=shelf, limits=BusLimits(deadline_s=120.0)) as publisher:
-        sender = asyncio.create_task(send_all(publisher, events))
-        await asyncio.to_thread(kafka.stop)
-        assert not sender.done()
-        await asyncio.to_thread(kafka.start)
-        await asyncio.to_thread(kafka.wait_ready)
-        await sender
-    received: dict[str, list[int]] = defaultdict(list)
-    for partition in range(8):
-        for record in await everything(access, INTERACTIONS, partition):
-            call = decode(record.value or b"")
-            assert isinstance(call, InferenceCompleted)
-            received[call.route].append(call.started_at_us)
-    sent: dict[str, list[int]] = defaultdict(list)
-    for event in events:
-        sent[event.route].append(event.started_at_us)
-    assert len(sent) > 8
-    assert received == sent
-
-
-def a_numbered_call(number: int) -> InferenceCompleted:
-    return an_inference_completed(route=f"{number % 40:016x}", started_at_us=number)
-
-
-async def send_all(publisher: Publisher, events: list[InferenceCompleted]) -> None:
-    """Send the second half only while nothing answers, so that the outage meets records under way."""
-    deliveries = [await publisher.send(event) for event in events[:NUM_MEANWHILE]]
-    for delivery in deliveries[:1]:
-        await delivery
-    for event in events[NUM_MEANWHILE:]:
-        deliveries.append(await publisher.send(event))
-        await asyncio.sleep(0.01)
-    for delivery in deliveries:
-        await delivery
 
 
 def test_feedback_lives_where_its_call_lives() -> None:

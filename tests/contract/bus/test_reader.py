@@ -5,6 +5,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
+from schemas.blobs import BlobStore
 from schemas.bus import (
     BusLimits,
     KafkaAccess,
@@ -17,16 +18,16 @@ from schemas.bus import (
 )
 from schemas.errors import ConflictError, UnavailableError
 from schemas.events import Header
-from tests.contract.bus.conftest import MakeTopic, Shelf, everything
+from tests.contract.bus.conftest import MakeTopic, everything
 from tests.contract.bus.test_transactional import ChangedItsMindError, an_id
 
 pytestmark = pytest.mark.kafka
 
 
 async def fill(
-    access: KafkaAccess, topic: str, shelf: Shelf, values: list[bytes], partition: int = 0
+    access: KafkaAccess, topic: str, blobs: BlobStore, values: list[bytes], partition: int = 0
 ) -> None:
-    async with Publisher(access, blobs=shelf) as publisher:
+    async with Publisher(access, blobs=blobs) as publisher:
         deliveries = [
             await publisher.send_record(Outgoing(topic=topic, key=b"k", value=value, partition=partition))
             for value in values
@@ -47,11 +48,11 @@ def numbered(first: int, last: int) -> list[bytes]:
 
 
 async def test_a_range_has_both_its_ends_and_ranges_may_follow_one_another(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic(num_partitions=2)
-    await fill(access, topic, shelf, numbered(0, 99))
-    await fill(access, topic, shelf, numbered(1000, 1009), partition=1)
+    await fill(access, topic, blobs, numbered(0, 99))
+    await fill(access, topic, blobs, numbered(1000, 1009), partition=1)
     async with Reader(access) as reader:
         for first, last in [(10, 20), (0, 0), (99, 99), (5, 98)]:
             records = [record async for record in reader.read_range(topic, 0, first, last)]
@@ -62,10 +63,10 @@ async def test_a_range_has_both_its_ends_and_ranges_may_follow_one_another(
 
 
 async def test_a_range_passes_over_aborted_records_and_markers_also_at_its_end(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    async with TransactionalPublisher(access, an_id(), blobs=shelf) as publisher:
+    async with TransactionalPublisher(access, an_id(), blobs=blobs) as publisher:
         for number in range(6):
             try:
                 async with publisher.transaction():
@@ -84,11 +85,11 @@ async def test_a_range_passes_over_aborted_records_and_markers_also_at_its_end(
 
 
 async def test_the_committed_end_stands_before_an_open_transaction(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    await fill(access, topic, shelf, numbered(0, 2))
-    async with TransactionalPublisher(access, an_id(), blobs=shelf) as publisher, Reader(access) as reader:
+    await fill(access, topic, blobs, numbered(0, 2))
+    async with TransactionalPublisher(access, an_id(), blobs=blobs) as publisher, Reader(access) as reader:
         async with publisher.transaction():
             await publisher.send_record(Outgoing(topic=topic, key=b"k", value=b"open"))
             await publisher.delivered()
@@ -99,10 +100,10 @@ async def test_the_committed_end_stands_before_an_open_transaction(
 
 
 async def test_a_range_beyond_the_committed_end_is_given_up_after_a_while(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    await fill(access, topic, shelf, numbered(0, 2))
+    await fill(access, topic, blobs, numbered(0, 2))
     async with Reader(access, limits=BusLimits(stall_s_max=0.5)) as reader:
         with pytest.raises(UnavailableError, match="nothing beyond 3") as stalled:
             [record async for record in reader.read_range(topic, 0, 0, 7)]
@@ -110,11 +111,11 @@ async def test_a_range_beyond_the_committed_end_is_given_up_after_a_while(
 
 
 async def test_followed_partitions_are_read_from_where_each_was_left(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic(num_partitions=2)
-    await fill(access, topic, shelf, numbered(0, 9), partition=0)
-    await fill(access, topic, shelf, numbered(10, 19), partition=1)
+    await fill(access, topic, blobs, numbered(0, 9), partition=0)
+    await fill(access, topic, blobs, numbered(10, 19), partition=1)
     async with Reader(access) as reader:
         await reader.follow({Place(topic, 0): 7, Place(topic, 1): 9})
         found = await collected(reader, 4)
@@ -125,7 +126,7 @@ async def test_followed_partitions_are_read_from_where_each_was_left(
             (1, 9, b"19"),
         ]
         assert await reader.poll(0.2) == ()
-        await fill(access, topic, shelf, numbered(20, 20), partition=1)
+        await fill(access, topic, blobs, numbered(20, 20), partition=1)
         (late,) = await collected(reader, 1)
         assert (late.partition, late.offset, late.value) == (1, 10, b"20")
 
@@ -141,10 +142,10 @@ async def collected(reader: Reader, count: int) -> list[Record]:
 
 
 async def test_an_offset_that_the_log_no_longer_holds_stops_the_reader_loudly(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    await fill(access, topic, shelf, numbered(0, 9))
+    await fill(access, topic, blobs, numbered(0, 9))
     await truncate(access, topic, before=5)
     async with Reader(access) as reader:
         assert await reader.log_start(topic, 0) == 5
@@ -159,12 +160,12 @@ async def test_an_offset_that_the_log_no_longer_holds_stops_the_reader_loudly(
 
 
 async def test_a_log_cut_away_under_a_reader_stops_it_loudly(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
     async with Reader(access) as reader:
         await reader.follow({Place(topic, 0): 0})
-        await fill(access, topic, shelf, numbered(0, 9))
+        await fill(access, topic, blobs, numbered(0, 9))
         assert [record.value for record in await collected(reader, 10)] == numbered(0, 9)
         reader._seek({Place(topic, 0): 2})
         await truncate(access, topic, before=8)
@@ -175,10 +176,10 @@ async def test_a_log_cut_away_under_a_reader_stops_it_loudly(
 
 
 async def test_an_offset_beyond_the_end_stops_the_reader_loudly(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    await fill(access, topic, shelf, numbered(0, 2))
+    await fill(access, topic, blobs, numbered(0, 2))
     async with Reader(access) as reader:
         with pytest.raises(ConflictError, match="its log ends at 3") as beyond:
             await reader.follow({Place(topic, 0): 4})

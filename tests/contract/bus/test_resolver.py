@@ -3,6 +3,7 @@ from uuid import uuid4
 
 import pytest
 
+from schemas.blobs import BlobStore
 from schemas.bus import KafkaAccess, Outgoing, Publisher, Resolver, SchemaLog, rejection
 from schemas.codec import UnknownEventTypeError, decode, encode
 from schemas.contract import Fingerprint, fingerprint_of, newest_versions, parsed
@@ -10,7 +11,7 @@ from schemas.errors import RejectedError
 from schemas.events import EventRejected
 from schemas.topics import INTERACTIONS, REJECTED, SCHEMAS_LOG
 from tests.builders import a_clock_ticked, a_feedback_reported, a_release_advanced
-from tests.contract.bus.conftest import MakeTopic, Shelf, everything
+from tests.contract.bus.conftest import MakeTopic, everything
 
 pytestmark = pytest.mark.kafka
 
@@ -40,13 +41,13 @@ def a_schema(key: bytes, schema_json: str) -> Outgoing:
 
 
 async def test_a_gateway_newer_than_its_readers_is_understood(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic, schema_json = await make_topic(), a_newer_schema()
     seven = b"\x0e"
     fingerprint, value = written_by(schema_json, encode(a_feedback_reported())[10:] + seven)
-    async with Publisher(access, blobs=shelf) as publisher, SchemaLog(access) as schema_log:
-        resolver = Resolver(schema_log, shelf)
+    async with Publisher(access, blobs=blobs) as publisher, SchemaLog(access) as schema_log:
+        resolver = Resolver(schema_log, blobs)
         await publisher.publish_record(Outgoing(topic=topic, key=b"k", value=value))
         (record,) = await everything(access, topic)
         with pytest.raises(RejectedError) as unknown:
@@ -57,19 +58,19 @@ async def test_a_gateway_newer_than_its_readers_is_understood(
 
 
 async def test_a_known_schema_of_an_unknown_event_stops_the_worker(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
     schema_json = json.dumps(
         {"type": "record", "name": f"Dreamt{uuid4().hex}", "namespace": "reef", "fields": []}
     )
     fingerprint, value = written_by(schema_json, b"")
-    async with Publisher(access, blobs=shelf) as publisher, SchemaLog(access) as schema_log:
+    async with Publisher(access, blobs=blobs) as publisher, SchemaLog(access) as schema_log:
         await publisher.publish_record(a_schema(fingerprint, schema_json))
         await publisher.publish_record(Outgoing(topic=topic, key=b"k", value=value))
         (record,) = await everything(access, topic)
         with pytest.raises(UnknownEventTypeError, match="upgrade"):
-            await Resolver(schema_log, shelf).resolve(record)
+            await Resolver(schema_log, blobs).resolve(record)
 
 
 @pytest.mark.parametrize(
@@ -86,25 +87,25 @@ async def test_a_known_schema_of_an_unknown_event_stops_the_worker(
     ],
 )
 async def test_nonsense_in_the_schema_log_harms_nobody(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf, schema: bytes
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore, schema: bytes
 ) -> None:
     topic, schema_json = await make_topic(), a_newer_schema()
     fingerprint, value = written_by(schema_json, encode(a_feedback_reported())[10:] + b"\x00")
-    async with Publisher(access, blobs=shelf) as publisher, SchemaLog(access) as schema_log:
+    async with Publisher(access, blobs=blobs) as publisher, SchemaLog(access) as schema_log:
         for key, nonsense in ((fingerprint, schema), (b"", schema), (b"12345678", schema_json.encode())):
             await publisher.publish_record(Outgoing(topic=SCHEMAS_LOG, key=key, value=nonsense, partition=0))
         await publisher.publish_record(a_schema(fingerprint, schema_json))
         await publisher.publish_record(Outgoing(topic=topic, key=b"k", value=value))
         (record,) = await everything(access, topic)
-        assert await Resolver(schema_log, shelf).resolve(record) == a_feedback_reported()
+        assert await Resolver(schema_log, blobs).resolve(record) == a_feedback_reported()
 
 
 async def test_poison_becomes_event_rejected_with_all_its_bytes(
-    access: KafkaAccess, make_topic: MakeTopic, shelf: Shelf
+    access: KafkaAccess, make_topic: MakeTopic, blobs: BlobStore
 ) -> None:
     topic = await make_topic()
-    async with Publisher(access, blobs=shelf) as publisher, SchemaLog(access) as schema_log:
-        resolver = Resolver(schema_log, shelf)
+    async with Publisher(access, blobs=blobs) as publisher, SchemaLog(access) as schema_log:
+        resolver = Resolver(schema_log, blobs)
         for value in [*POISON, None]:
             await publisher.publish_record(Outgoing(topic=topic, key=b"\xffkey", value=value))
         for record in await everything(access, topic):
@@ -123,14 +124,14 @@ async def test_poison_becomes_event_rejected_with_all_its_bytes(
             assert (found.source_topic, found.source_offset) == (topic, record.offset)
 
 
-async def test_an_event_in_a_topic_of_others_is_refused(access: KafkaAccess, shelf: Shelf) -> None:
-    async with Publisher(access, blobs=shelf) as publisher, SchemaLog(access) as schema_log:
+async def test_an_event_in_a_topic_of_others_is_refused(access: KafkaAccess, blobs: BlobStore) -> None:
+    async with Publisher(access, blobs=blobs) as publisher, SchemaLog(access) as schema_log:
         for event in (a_release_advanced(), a_clock_ticked()):
             placed = await publisher.publish_record(
                 Outgoing(topic=INTERACTIONS, key=b"k", value=encode(event), partition=2)
             )
         stray, at_home = (await everything(access, INTERACTIONS, placed.partition))[-2:]
         with pytest.raises(RejectedError, match="got ReleaseAdvanced") as foreign:
-            await Resolver(schema_log, shelf).resolve(stray)
+            await Resolver(schema_log, blobs).resolve(stray)
         assert foreign.value.reason == "foreign_event"
-        assert await Resolver(schema_log, shelf).resolve(at_home) == a_clock_ticked()
+        assert await Resolver(schema_log, blobs).resolve(at_home) == a_clock_ticked()
