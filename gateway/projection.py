@@ -71,7 +71,8 @@ def rows_of(seen: Seen) -> tuple[Statement, ...]:
 
 def _call(record: Record, event: InferenceCompleted) -> tuple[Statement, ...]:
     return _one(
-        "INSERT OR IGNORE INTO calls(receipt, scenario, partition, offset, facts) VALUES(?,?,?,?,?)",
+        "INSERT OR IGNORE INTO calls(receipt, scenario, partition, offset, facts, is_settled) "
+        "VALUES(?1,?2,?3,?4,?5, EXISTS(SELECT 1 FROM outcomes WHERE receipt=?1))",
         (event.receipt, event.scenario, record.partition, record.offset, orjson.dumps(call_facts(event))),
     )
 
@@ -126,10 +127,13 @@ def _outcome(_: Record, event: OutcomeSettled) -> tuple[Statement, ...]:
         "release_id": event.release_id,
         "settled_at_us": event.settled_at_us,
     }
-    return _one(
-        "INSERT OR REPLACE INTO outcomes(receipt, scenario, state, reason, batch_id, facts) "
-        "VALUES(?,?,?,?,?,?)",
-        (event.receipt, event.scenario, event.state, event.reason, event.batch_id, orjson.dumps(facts)),
+    return (
+        Statement(
+            "INSERT OR REPLACE INTO outcomes(receipt, scenario, state, reason, batch_id, facts) "
+            "VALUES(?,?,?,?,?,?)",
+            (event.receipt, event.scenario, event.state, event.reason, event.batch_id, orjson.dumps(facts)),
+        ),
+        Statement("UPDATE calls SET is_settled=1 WHERE receipt=?", (event.receipt,)),
     )
 
 

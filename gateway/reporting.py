@@ -66,6 +66,7 @@ class IdIndex:
     def __init__(self, views: Views, following: Following, recorder: Recorder) -> None:
         self._views, self._following, self._recorder = views, following, recorder
         self._held: dict[tuple[str, str], asyncio.Event] = {}
+        self._has_waited = False
 
     @asynccontextmanager
     async def hold(self, scenario: ScenarioName, ids: Sequence[ReportId]) -> AsyncIterator[None]:
@@ -86,7 +87,9 @@ class IdIndex:
         """Say which of these ids are taken."""
         if not ids:
             return {}
-        await self._following.caught_up(CATCH_UP_S_MAX)
+        if not self._has_waited:
+            await self._following.caught_up(CATCH_UP_S_MAX)
+            self._has_waited = True
         found = dict(await self._views.taken(scenario, ids))
         for report_id in ids:
             if report_id not in found and (waiting := await self._waiting(scenario, report_id)):

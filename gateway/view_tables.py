@@ -3,7 +3,7 @@
 Not the rows: gateway/projection.py says what each event changes.
 """
 
-VERSION = 1
+VERSION = 2
 """Of the tables: another one makes the views anew from the log."""
 
 TABLES = """
@@ -12,13 +12,15 @@ CREATE TABLE IF NOT EXISTS positions(
     PRIMARY KEY(topic, partition)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS calls(
     number INTEGER PRIMARY KEY, receipt TEXT NOT NULL UNIQUE, scenario TEXT NOT NULL,
-    partition INTEGER NOT NULL, offset INTEGER NOT NULL, facts BLOB NOT NULL);
+    partition INTEGER NOT NULL, offset INTEGER NOT NULL, is_settled INTEGER NOT NULL, facts BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS calls_pending ON calls(scenario) WHERE is_settled=0;
 CREATE TABLE IF NOT EXISTS reports(
     number INTEGER PRIMARY KEY, scenario TEXT NOT NULL, report_id TEXT NOT NULL, receipt TEXT NOT NULL,
     facts BLOB NOT NULL, UNIQUE(receipt, scenario, report_id));
 CREATE TABLE IF NOT EXISTS outcomes(
     number INTEGER PRIMARY KEY, receipt TEXT NOT NULL UNIQUE, scenario TEXT NOT NULL, state TEXT NOT NULL,
     reason TEXT, batch_id TEXT, facts BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS outcomes_by_reason ON outcomes(scenario, reason, state);
 CREATE INDEX IF NOT EXISTS outcomes_by_batch ON outcomes(batch_id) WHERE batch_id IS NOT NULL;
 CREATE TABLE IF NOT EXISTS report_ids(
     number INTEGER PRIMARY KEY, scenario TEXT NOT NULL, report_id TEXT NOT NULL, content_sha256 TEXT NOT NULL,

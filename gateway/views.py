@@ -226,11 +226,7 @@ class Views:
 
     async def num_pending(self, scenario: str) -> int:
         """Count the calls that have no outcome yet."""
-        row = await self._one(
-            "SELECT count(*) FROM calls WHERE scenario=? AND NOT EXISTS "
-            "(SELECT 1 FROM outcomes WHERE outcomes.receipt=calls.receipt)",
-            (scenario,),
-        )
+        row = await self._one("SELECT count(*) FROM calls WHERE scenario=? AND is_settled=0", (scenario,))
         return 0 if row is None else int(row[0])
 
     async def command(self, command_id: str) -> Found | None:

@@ -1,0 +1,143 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import views as views_module
+from gateway.projection import Seen
+from gateway.views import Views
+from schemas.events import Event, Operation, OutcomeReason, OutcomeState
+from schemas.ids import Receipt, ReleaseId, ReportId, Sha256
+from schemas.records import Place, Record
+from tests.builders import (
+    SCENARIO,
+    a_feedback_reported,
+    a_receipt,
+    a_release_published,
+    a_report_accepted,
+    an_inference_completed,
+    an_outcome_settled,
+)
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Iterator[Views]:
+    opened = Views(tmp_path)
+    yield opened
+    opened.close()
+
+
+def seen(*events: Event, first: int = 0) -> list[Seen]:
+    return [
+        Seen(
+            record=Record(
+                topic="any",
+                partition=3,
+                offset=first + number,
+                key=None,
+                value=None,
+                headers=(),
+                timestamp_us=0,
+            ),
+            event=event,
+        )
+        for number, event in enumerate(events)
+    ]
+
+
+@pytest.mark.parametrize("is_outcome_first", [True, False])
+async def test_a_call_is_pending_until_its_outcome_whichever_is_read_first(
+    views: Views, is_outcome_first: bool
+) -> None:
+    call = an_inference_completed()
+    outcome = an_outcome_settled(
+        receipt=call.receipt, state=OutcomeState.DROPPED, reason=OutcomeReason.NO_FEEDBACK
+    )
+    if not is_outcome_first:
+        await views.apply(seen(call), {Place("any", 3): 1})
+        assert await views.num_pending(call.scenario) == 1
+        assert await views.outcome(call.receipt) is None
+    await views.apply(seen(*([outcome, call] if is_outcome_first else [outcome])), {})
+    assert await views.num_pending(call.scenario) == 0
+    found = await views.outcome(call.receipt)
+    assert found is not None
+    assert (found["state"], found["reason"]) == ("dropped", "no_feedback")
+    assert await views.outcomes_by_reason(call.scenario) == {"no_feedback": 1}
+
+
+async def test_what_is_read_twice_is_shown_once(views: Views) -> None:
+    call, report = an_inference_completed(), a_feedback_reported(references=(a_receipt(),))
+    for first in (5, 9):
+        await views.apply(seen(call, report, first=first), {Place("any", 3): first + 2})
+    found = await views.call(call.receipt)
+    assert found is not None
+    assert found["offset"] == 5
+    assert len(await views.reports(a_receipt())) == 1
+    assert await views.positions() == {Place("any", 3): 11}
+
+
+async def test_no_text_of_a_call_or_a_report_is_kept(views: Views, tmp_path: Path) -> None:
+    secret = b"the text nobody may find"
+    quoted = b'"' + secret + b'"'
+    await views.apply(
+        seen(
+            an_inference_completed(request=quoted, response=quoted),
+            a_feedback_reported(feedback=quoted, metadata=b'{"a":' + quoted + b"}"),
+        ),
+        {},
+    )
+    assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())
+
+
+async def test_the_first_content_keeps_a_report_id(views: Views) -> None:
+    first = a_report_accepted(report_id=ReportId("r"), content_sha256=Sha256("1" * 64))
+    other = a_report_accepted(report_id=ReportId("r"), content_sha256=Sha256("2" * 64))
+    await views.note([first])
+    await views.apply(seen(other, first), {})
+    taken = await views.taken(first.scenario, [ReportId("r"), ReportId("s")])
+    assert {name: found.content_sha256 for name, found in taken.items()} == {"r": "1" * 64}
+
+
+async def test_the_oldest_calls_go_when_the_table_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views_module, "PRUNE_EVERY", 10)
+    views = Views(tmp_path, rows_max=20)
+    receipts = [a_receipt(number) for number in range(100)]
+    for number, receipt in enumerate(receipts):
+        await views.apply(seen(an_inference_completed(receipt=receipt), first=number), {})
+    kept = [receipt for receipt in receipts if await views.call(receipt) is not None]
+    assert kept == receipts[-len(kept) :]
+    assert 20 <= len(kept) <= 30
+    views.close()
+
+
+async def test_views_are_remembered_and_begun_anew_for_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = an_inference_completed()
+    first = Views(tmp_path)
+    await first.apply(seen(call), {Place("any", 3): 1})
+    first.close()
+    again = Views(tmp_path)
+    assert await again.call(call.receipt) is not None
+    again.close()
+    monkeypatch.setattr(views_module, "VERSION", 10_000)
+    newer = Views(tmp_path)
+    assert await newer.call(call.receipt) is None
+    assert await newer.positions() == {}
+    newer.close()
+
+
+async def test_the_head_is_the_release_of_the_highest_number(views: Views) -> None:
+    releases = [
+        a_release_published(release_seq=seq, release_id=ReleaseId(str(seq)), operation=Operation.TRAINING)
+        for seq in (1, 0, 2)
+    ]
+    await views.apply(seen(*releases), {})
+    head = await views.head(SCENARIO)
+    assert head is not None
+    assert head["release_seq"] == 2
+    assert [row["release_seq"] for row in await views.releases(SCENARIO)] == [2, 1, 0]
+    assert await views.head("elsewhere") is None
+    assert await views.call(Receipt("unknown")) is None
