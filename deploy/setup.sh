@@ -74,7 +74,7 @@ install_environment() {
   fi
   say "installing the Python environment .venv"
   [ -x .venv/bin/python ] || uv venv --quiet --allow-existing --python "$python" .venv
-  uv pip sync "${quiet[@]}" --require-hashes --compile-bytecode --python .venv/bin/python requirements.lock
+  uv pip sync "${quiet[@]}" --require-hashes --only-binary :all: --compile-bytecode --python .venv/bin/python requirements.lock
   uv pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python -e .
   printf '%s\n' "$stamp" >.venv/.stamp
 }
