@@ -83,7 +83,7 @@ class Recipe(Protocol):
     corrects: ClassVar[frozenset[OutcomeReason]]
     """Untrainable reasons that its mathematics can handle."""
     objective: ClassVar[str]
-    """Dotted path of its `Objective`; empty when it trains no weights."""
+    """Dotted path of its `schemas.objective.Objective`; empty when it trains no weights."""
     evaluation: ClassVar[Mapping[str, Any]]
     """Default `evaluation` section: `{module, config}`."""
     options: RecipeOptions
@@ -100,16 +100,6 @@ class Recipe(Protocol):
 
     def select(self, pending: Sequence[Pending], head_seq: int) -> tuple[ExperienceId, ...]:
         """Choose the next batch among what waits, oldest first; empty to wait for more."""
-
-
-class Objective(Protocol):
-    """The mathematics of a recipe: tensors in, loss and metrics out (torch)."""
-
-    def loss(self, batch: Any, logits: Any) -> tuple[Any, Mapping[str, float]]:
-        """Give the actor's loss and its metrics."""
-
-    def auxiliary_step(self, batch: Any) -> Mapping[str, float]:
-        """Do what else a step needs, such as critic updates; give its metrics."""
 
 
 def load_recipe(path: str) -> type[Recipe]:
