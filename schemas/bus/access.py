@@ -70,8 +70,8 @@ class BusLimits:
     """How long a broker holds a fetch back when nothing is new; what comes meanwhile is sent at once."""
     fetch_bytes_max: int = 16 * 1024 * 1024
     """Of one answer."""
-    partition_fetch_bytes_max: int = 2 * 1024 * 1024
-    """Of one partition's share of an answer."""
+    partition_fetch_bytes_max: int = 256 * 1024
+    """Of one partition's share of an answer: a read-back of one record pays for all of it."""
     poll_records_max: int = 2_000
     """Handed on at once."""
 

@@ -22,7 +22,6 @@ from schemas.records import Bounds, Place, Record
 _CLOSE_DEADLINE_S = 10.0
 _POLL_S = 0.05
 _IDLE_POLL_S = 1.0
-_EMPTY_ANSWERS = 2
 
 
 class Reader:
@@ -134,16 +133,15 @@ class Reader:
         """
         place = TopicPartition(topic, partition)
         self._seek({Place(topic, partition): first})
-        turn, progress = self._turn, _Progress(self._limits.stall_s_max)
-        while await self._consumer.position(place) <= last:
+        turn, stall = self._turn, _Stall(f"{topic}/{partition} up to offset {last}", self._limits.stall_s_max)
+        while (position := await self._consumer.position(place)) <= last:
+            stall.check(position)
             records = await self._next_of(place)
             for record in records:
                 if record.offset > last:
                     break
                 yield record
                 assert turn == self._turn, "a reader reads one range at a time"
-            if not records and await self._is_over(place, last, progress):
-                break
         if turn == self._turn:
             self._consumer.pause(place)  # the next range must not wait for a fetch that nobody reads
 
@@ -159,35 +157,20 @@ class Reader:
             found = await self._consumer.getmany(place, timeout_ms=int(_POLL_S * 1000))
         return [record_of(message) for message in found.get(place, ())]
 
-    async def _is_over(self, place: TopicPartition, last: int, progress: "_Progress") -> bool:
-        """Whether an empty answer means that compaction left nothing up to `last`."""
-        answered_ms = self._consumer.last_poll_timestamp(place)
-        progress.note(await self._consumer.position(place), answered_ms)
-        end = self._consumer.last_stable_offset(place)
-        if end is not None and end > last:
-            return len(progress.answers_ms) >= _EMPTY_ANSWERS
-        progress.check(f"{place.topic}/{place.partition} up to offset {last}")
-        return False
 
+class _Stall:
+    """Gives up on a position that does not move."""
 
-class _Progress:
-    """How often, and for how long, a position did not move."""
-
-    def __init__(self, stall_s_max: float) -> None:
-        self.answers_ms: set[int | None] = set()
-        self._stall_s_max = stall_s_max
+    def __init__(self, what: str, stall_s_max: float) -> None:
+        self._what, self._stall_s_max = what, stall_s_max
         self._position, self._since_s = -1, 0.0
 
-    def note(self, position: int, answered_ms: int | None) -> None:
+    def check(self, position: int) -> None:
         if position != self._position:
-            self.answers_ms.clear()
             self._position, self._since_s = position, monotonic()
-        self.answers_ms.add(answered_ms)
-
-    def check(self, what: str) -> None:
-        if monotonic() - self._since_s > self._stall_s_max:
+        elif monotonic() - self._since_s > self._stall_s_max:
             raise UnavailableError(
-                f"expected Kafka to hand out {what}, got nothing beyond {self._position} for "
+                f"expected Kafka to hand out {self._what}, got nothing beyond {position} for "
                 f"{self._stall_s_max:g} s: check that it runs, and that no transaction stays open",
                 reason="stalled",
             )
