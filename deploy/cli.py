@@ -43,6 +43,13 @@ ENTRIES = (
         takes_settings=True,
     ),
     Entry(
+        name="trainer",
+        module="deploy.commands.trainer",
+        member="trainer",
+        says="Train one scenario; `trainer abandon BATCH` gives a batch up.",
+        takes_settings=True,
+    ),
+    Entry(
         name="doctor",
         module="deploy.commands.doctor",
         member="doctor",

@@ -98,13 +98,13 @@ def batch_of(
     return Batch(sealed=sealed, experiences=tuple(experiences), next_offset=10 * (seq + 1))
 
 
-def alone(folder: Path) -> Ranks:
+def alone() -> Ranks:
     """Open a group of one in this process; close it afterwards."""
     torch.set_num_threads(1)
     return open_ranks(
         rank=0,
         size=1,
-        rendezvous=(folder / "rendezvous").as_uri(),
+        rendezvous=None,
         device=torch.device("cpu"),
         timeout_s=60,
     )

@@ -7,11 +7,14 @@ learned about rewards is not undone with the policy.
 
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Protocol
 
+import structlog
 import torch
 from torch import Tensor
 
+from schemas.errors import RejectedError, UnavailableError
 from schemas.events import BatchSealed, OptimizerState
 from schemas.ids import Sha256
 from trainers.checkpoint import Checkpoints
@@ -21,6 +24,11 @@ from trainers.ranks import Ranks
 from trainers.state import State
 from trainers.step import Learner
 from trainers.weights import named_weights, put_weights, trainable
+
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0) + (30.0,) * 10
+"""Between tries to fetch a release; then the process ends, and its supervisor goes on trying."""
+
+_log = structlog.get_logger()
 
 
 class Artifacts(Protocol):
@@ -67,12 +75,27 @@ def bring(learner: Learner, state: State, sealed: BatchSealed, bases: Bases) -> 
     if road is OptimizerState.RESTORED and kept is not None:
         bases.checkpoints.load(learner, kept.folder, num_steps=kept.step)
     if road is OptimizerState.FRESH:
-        folder = bases.ranks.on_first(
-            lambda: bases.artifacts.fetch(sealed.base_artifact_uri, sealed.base_content_sha256)
-        )
+        folder = _fetched(sealed, bases)
         bases.ranks.together(lambda: _load_release(learner, folder, bases))
         learner.optimizer.state.clear()
     return road
+
+
+def _fetched(sealed: BatchSealed, bases: Bases) -> Path:
+    """Fetch the release, again and again while its store is away; all ranks wait together."""
+    for pause_s in (*PAUSES_S, None):
+        try:
+            return bases.ranks.on_first(
+                lambda: bases.artifacts.fetch(sealed.base_artifact_uri, sealed.base_content_sha256)
+            )
+        except RejectedError as error:
+            raise RejectedError(str(error), reason="base_unavailable") from error
+        except UnavailableError as error:
+            if pause_s is None:
+                raise
+            _log.warning("base_awaited", base_release_id=sealed.base_release_id, detail=str(error))
+            sleep(pause_s)
+    raise AssertionError("the last try returns or raises")
 
 
 def _load_release(learner: Learner, folder: Path, bases: Bases) -> None:

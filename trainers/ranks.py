@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
@@ -109,13 +110,19 @@ class Ranks:
         dist.destroy_process_group()
 
 
-def open_ranks(*, rank: int, size: int, rendezvous: str, device: torch.device, timeout_s: float) -> Ranks:
-    """Meet the other ranks at `tcp://host:port` or `file:///…`: over gloo, and NCCL on CUDA."""
+def open_ranks(
+    *, rank: int, size: int, rendezvous: str | None, device: torch.device, timeout_s: float
+) -> Ranks:
+    """Meet the other ranks at `tcp://host:port` or `file:///…`: over gloo, and NCCL on CUDA.
+
+    Alone there is nobody to meet, and nowhere.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        init_method=rendezvous,
+        init_method=rendezvous if size > 1 else None,
+        store=HashStore() if size == 1 else None,
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout_s),

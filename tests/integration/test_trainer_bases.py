@@ -175,7 +175,7 @@ def test_an_export_is_what_its_manifest_says_in_bf16_under_the_base_models_names
 def test_an_adapter_does_the_same_beside_the_model_as_merged_into_it(model: Path, tmp_path: Path) -> None:
     (event,) = events_of(tmp_path / "run", model, 1, changes={"lora": LORA})
     folder = path_of(event["artifact_uri"])
-    ranks = alone(tmp_path)
+    ranks = alone()
     policy = build(a_blueprint(model, lora=LORA), ranks).policy
     put_weights(trainable(policy.model), folder, name_of=network_name_of)
     packed = pack(a_batch(0, num_samples=1).experiences, 0)

@@ -30,8 +30,8 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[Ranks]:
-    ranks = alone(tmp_path)
+def ranks() -> Iterator[Ranks]:
+    ranks = alone()
     yield ranks
     ranks.close()
 

@@ -1,0 +1,141 @@
+"""Shell: the files of a release, brought here and checked: from a folder, or from lakeFS by commit.
+
+Not the writing of releases. What `fetch` gives is the announced content to the byte, or nothing. A commit
+holds `manifest.json` and, under `artifact/`, the files that it names; whatever else is there is not read.
+"""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from pydantic import SecretStr
+
+from schemas.artifacts import manifest_of, read_manifest, verify_folder
+from schemas.errors import RejectedError, UnavailableError
+from schemas.ids import Sha256
+from schemas.manifest import MANIFEST_NAME, Manifest
+
+ARTIFACT_PREFIX = "artifact/"
+CHUNK_BYTES = 4 * 1024 * 1024
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakefsAccess:
+    """A lakeFS server and the proof of who asks."""
+
+    endpoint: str
+    """Such as `http://127.0.0.1:8000`."""
+    access_key_id: str
+    """Names the key."""
+    secret_access_key: SecretStr
+    """Proves it."""
+    deadline_s: float = 60.0
+    """Of each wait for bytes."""
+
+
+class FetchedArtifacts:
+    """Contents by their digest, in a folder of their own; the newest are kept."""
+
+    def __init__(self, folder: Path, lakefs: LakefsAccess | None, *, num_kept: int = 2) -> None:
+        self._folder, self._lakefs, self._num_kept = folder, lakefs, num_kept
+
+    def fetch(self, uri: str, content_sha256: Sha256) -> Path:
+        """Give a local folder of exactly this content; a `file://` one stays where it is.
+
+        Raises RejectedError `artifact_unavailable` when it is not there, or is not that, and UnavailableError
+        when lakeFS or the disk does not answer.
+        """
+        parts = urlsplit(uri)
+        if parts.scheme == "file":
+            return _checked(Path(unquote(parts.path)), content_sha256)
+        if parts.scheme == "lakefs" and self._lakefs is not None:
+            return self._from_lakefs(self._lakefs, parts.netloc, parts.path.strip("/"), content_sha256)
+        raise _refusal(f"an address of a folder or of a configured lakeFS, got {uri}")
+
+    def _from_lakefs(self, lakefs: LakefsAccess, repository: str, commit: str, content: Sha256) -> Path:
+        place = self._folder / content
+        if place.is_dir():
+            return _checked(place, content)
+        aside = place.with_name(f".tmp-{content}")
+        with _disk(aside):
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            _download(lakefs, repository, commit, MANIFEST_NAME, aside / MANIFEST_NAME)
+            manifest, _ = read_manifest(aside)
+            for file in manifest.files:
+                _download(lakefs, repository, commit, ARTIFACT_PREFIX + file.path, aside / file.path)
+            _checked(aside, content)
+            aside.rename(place)
+            self._keep_newest()
+        return place
+
+    def _keep_newest(self) -> None:
+        found = sorted(
+            (path for path in self._folder.iterdir() if path.is_dir()),
+            key=lambda path: (path.stat().st_mtime_ns, path.name),
+        )
+        for path in found[: -self._num_kept]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _checked(folder: Path, content: Sha256) -> Path:
+    """Check a folder against its manifest, or without one against all of its files."""
+    try:
+        manifest = _manifest_in(folder)
+    except RejectedError as error:
+        raise _refusal(f"a whole artifact in {folder}, got one that is damaged ({error})") from error
+    if manifest.content_sha256 != content:
+        raise _refusal(f"content {content} in {folder}, got {manifest.content_sha256}")
+    return folder
+
+
+def _manifest_in(folder: Path) -> Manifest:
+    if not (folder / MANIFEST_NAME).exists():
+        return manifest_of(folder)
+    manifest, _ = read_manifest(folder)
+    verify_folder(folder, manifest)
+    return manifest
+
+
+def _download(lakefs: LakefsAccess, repository: str, commit: str, path: str, target: Path) -> None:
+    keys = f"{lakefs.access_key_id}:{lakefs.secret_access_key.get_secret_value()}".encode()
+    place = f"/api/v1/repositories/{quote(repository)}/refs/{quote(commit)}/objects?path={quote(path)}"
+    request = Request(
+        lakefs.endpoint + place, headers={"Authorization": "Basic " + base64.b64encode(keys).decode()}
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with urlopen(request, timeout=lakefs.deadline_s) as answer, target.open("wb") as file:
+            shutil.copyfileobj(answer, file, CHUNK_BYTES)
+    except HTTPError as error:
+        if error.code == NOT_FOUND:
+            raise _refusal(f"{path} in commit {commit} of {repository}, got none") from error
+        raise UnavailableError(
+            f"expected lakeFS to give {path}, got status {error.code}: check its keys and its log",
+            reason="lakefs_failed",
+        ) from error
+
+
+@contextmanager
+def _disk(aside: Path) -> Iterator[None]:
+    """Translate what sockets and disks raise; both are an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"expected to bring files to {aside.parent}, got {error}: check lakeFS and the disk",
+            reason="lakefs_failed",
+        ) from error
+
+
+def _refusal(expected: str) -> RejectedError:
+    return RejectedError(
+        f"expected {expected}: see whether the release is still there", reason="artifact_unavailable"
+    )
