@@ -76,7 +76,7 @@ def scenario_name(text: str) -> ScenarioName:
 def framed(*parts: str) -> bytes:
     """Join parts so that no two lists of parts give the same bytes."""
     encoded = [part.encode() for part in parts]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+    return b"".join([len(part).to_bytes(4, "big") + part for part in encoded])
 
 
 def route_of_session(scenario: ScenarioName, session: Session) -> Route:
@@ -133,6 +133,13 @@ def is_receipt(text: str) -> bool:
 def route_of(receipt: Receipt) -> Route:
     """Read the route: feedback finds its partition from the receipt alone. Raises RejectedError."""
     return Route(_receipt_bytes(receipt)[_TIME_BYTES : _TIME_BYTES + _ROUTE_BYTES].hex())
+
+
+def time_and_route_of(receipt: Receipt) -> tuple[int, Route]:
+    """Read when the receipt was made, in milliseconds UTC, and its route. Raises RejectedError."""
+    raw = _receipt_bytes(receipt)
+    route_end = _TIME_BYTES + _ROUTE_BYTES
+    return int.from_bytes(raw[:_TIME_BYTES], "big"), Route(raw[_TIME_BYTES:route_end].hex())
 
 
 def time_ms_of(receipt: Receipt) -> int:

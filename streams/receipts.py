@@ -2,14 +2,15 @@
 
 from functools import lru_cache
 
-from schemas.ids import Receipt, Route, route_of, time_ms_of
+from schemas.ids import Receipt, Route, time_and_route_of
 
 _REMEMBERED = 65_536
 
 
 @lru_cache(_REMEMBERED)
 def _told(receipt: Receipt) -> tuple[int, Route]:
-    return time_ms_of(receipt) * 1_000, route_of(receipt)
+    time_ms, route = time_and_route_of(receipt)
+    return time_ms * 1_000, route
 
 
 def made_us(receipt: Receipt) -> int:

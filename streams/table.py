@@ -19,31 +19,28 @@ class _Undoable(Protocol):
 class Journal:
     """What a step changed, to be undone if it fails."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("before",)
 
     def __init__(self) -> None:
         """Begin with no step."""
-        self._before: list[tuple[_Undoable, str, Any]] = []
-
-    def note(self, table: _Undoable, key: str, before: Any) -> None:
-        """Remember what stood in a table before a change."""
-        self._before.append((table, key, before))
+        self.before: list[tuple[_Undoable, str, Any]] = []
+        """What stood where before each change."""
 
     def mark(self) -> int:
         """Name this moment of the step, to come back to."""
-        return len(self._before)
+        return len(self.before)
 
     def undo(self, mark: int = 0) -> None:
         """Go back to a moment of the step."""
-        while len(self._before) > mark:
-            table, key, before = self._before.pop()
+        while len(self.before) > mark:
+            table, key, before = self.before.pop()
             table.restore(key, before)
 
     def keep(self) -> None:
         """End a step that succeeded: its changes are to be written."""
-        for table, key, _ in self._before:
+        for table, key, _ in self.before:
             table.note_changed(key)
-        self._before.clear()
+        self.before.clear()
 
 
 class Table(Generic[Entry]):
@@ -78,8 +75,12 @@ class Table(Generic[Entry]):
     def put(self, key: str, entry: Entry | None) -> None:
         """Change an entry; None removes it."""
         before = self.entries.get(key)
-        self._journal.note(self, key, before)
-        self._set(key, before, entry)
+        self._journal.before.append((self, key, before))
+        if entry is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = entry
+        self._follow(key, before, entry)
 
     def restore(self, key: str, before: Entry | bytes | None) -> None:
         """Undo a change."""

@@ -9,7 +9,7 @@ Next: schemas/events/experience.py
 """
 
 from collections.abc import Sequence
-from struct import pack
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from schemas.events import Choice, InferenceCompleted
 from schemas.ids import Receipt
 from schemas.packed import BYTES_PER_TOKEN, Logprobs, Mask, Temperatures, TokenIds
 
-_ONE = pack("<f", 1.0)
+_PACKED = Struct("<f")
+_ONE = _PACKED.pack(1.0)
 
 
 class Turn(NamedTuple):
@@ -77,20 +78,18 @@ class _Branch(NamedTuple):
 
 def assemble(turns: Sequence[Turn], *, sample_tokens_max: int, realign_tokens_max: int) -> Assembled:
     """Merge credited calls into samples. Every call must have an answer with a logprob for each token."""
-    ordered = sorted(turns, key=_leaf_order)
-    taken: set[Receipt] = set()
+    left = sorted(turns, key=_leaf_order)
     trajectories: list[Trajectory] = []
     too_long: list[Receipt] = []
-    for turn in ordered:
-        if turn.call.receipt in taken:
+    while left:
+        last = left.pop(0)
+        if _num_bytes(last) > sample_tokens_max * BYTES_PER_TOKEN:
+            too_long.append(last.call.receipt)
             continue
-        taken.add(turn.call.receipt)
-        if _num_bytes(turn) > sample_tokens_max * BYTES_PER_TOKEN:
-            too_long.append(turn.call.receipt)
-            continue
-        others = [other for other in ordered if other.call.receipt not in taken]
-        chain = _chain(turn, others, realign_tokens_max * BYTES_PER_TOKEN)
-        taken.update(branch.turn.call.receipt for branch in chain)
+        chain = _chain(last, left, realign_tokens_max * BYTES_PER_TOKEN)
+        if len(chain) > 1:
+            taken = {branch.turn.call.receipt for branch in chain}
+            left = [turn for turn in left if turn.call.receipt not in taken]
         trajectories.append(_trajectory(chain))
     return Assembled(tuple(trajectories), tuple(too_long))
 
@@ -102,7 +101,9 @@ def ancestors(turn: Turn, others: Sequence[Turn], *, realign_tokens_max: int) ->
 
 
 def choice_of(call: InferenceCompleted, index: int) -> Choice | None:
-    """Find an answer by its index."""
+    """Find an answer by its index, which is nearly always its place."""
+    if index < len(call.choices) and call.choices[index].index == index:
+        return call.choices[index]
     return next((choice for choice in call.choices if choice.index == index), None)
 
 
@@ -125,6 +126,8 @@ def _chain(leaf: Turn, others: Sequence[Turn], realign_bytes_max: int) -> list[_
     answer = _answer(leaf, leaf.choices[0])
     prompt = leaf.call.prompt_token_ids
     chain = [_Branch(leaf, answer, len(prompt) + len(answer.token_ids), 0)]
+    if not others:
+        return chain
     fitting = [
         branch
         for turn in others
@@ -175,23 +178,26 @@ def _num_common_bytes(written: bytes, rendered: bytes) -> int:
 
 
 def _trajectory(chain: Sequence[_Branch]) -> Trajectory:
+    """Lay the answers over the last call's tokens; what lies between them was read."""
     last = chain[-1]
-    token_ids = last.turn.call.prompt_token_ids + last.choice.token_ids
-    num_tokens = len(token_ids) // BYTES_PER_TOKEN
-    mask, logprobs = bytearray(num_tokens), bytearray(len(token_ids))
-    temperatures = bytearray(_ONE * num_tokens)
+    mask: list[bytes] = []
+    logprobs: list[bytes] = []
+    temperatures: list[bytes] = []
+    done = 0
     for branch in chain:
         start, end = branch.prompt_bytes, branch.kept_bytes
-        num_written = (end - start) // BYTES_PER_TOKEN
-        mask[start // BYTES_PER_TOKEN : end // BYTES_PER_TOKEN] = b"\x01" * num_written
-        logprobs[start:end] = branch.choice.logprobs[: end - start]
-        temperatures[start:end] = pack("<f", branch.turn.call.sampling.temperature) * num_written
+        num_read, num_written = (start - done) // BYTES_PER_TOKEN, (end - start) // BYTES_PER_TOKEN
+        done = end
+        mask += (b"\0" * num_read, b"\1" * num_written)
+        logprobs += (bytes(num_read * BYTES_PER_TOKEN), branch.choice.logprobs[: end - start])
+        temperature = branch.turn.call.sampling.temperature
+        temperatures += (_ONE * num_read, _PACKED.pack(temperature) * num_written)
     return Trajectory(
-        token_ids=TokenIds(token_ids),
-        loss_mask=Mask(bytes(mask)),
-        logprobs=Logprobs(bytes(logprobs)),
-        temperatures=Temperatures(bytes(temperatures)),
-        num_prompt_tokens=mask.find(1),
-        num_realigned_tokens=sum(branch.lost_bytes for branch in chain) // BYTES_PER_TOKEN,
-        turns=tuple(branch.turn for branch in chain),
+        TokenIds(last.turn.call.prompt_token_ids + last.choice.token_ids),
+        Mask(b"".join(mask)),
+        Logprobs(b"".join(logprobs)),
+        Temperatures(b"".join(temperatures)),
+        chain[0].prompt_bytes // BYTES_PER_TOKEN,
+        sum([branch.lost_bytes for branch in chain]) // BYTES_PER_TOKEN,
+        tuple([branch.turn for branch in chain]),
     )
