@@ -21,7 +21,7 @@ from schemas.ids import ReportId, Route
 from schemas.packed import JsonBytes
 from schemas.topics import INTERACTIONS, REJECTED
 from tests.builders import a_feedback_reported, an_inference_completed
-from tests.fakes import MemoryBlobs, MemoryLog
+from tests.fakes import MemoryBlobs, MemoryLog, MemoryProducer
 
 DEADLINE_S = 20.0
 
@@ -286,3 +286,63 @@ async def test_whatever_the_log_does_each_key_is_whole_and_in_order(
         await until_emptied(outbox)
     assert {route: numbers(log, route) for route in sent} == sent
     assert all(a < b for route in sent for a, b in pairwise(numbers(log, route)))
+
+
+class BuggyLog(MemoryLog):
+    """A log whose first producer has a bug of ours."""
+
+    has_bug = True
+
+    @asynccontextmanager
+    async def open_producer(self) -> AsyncIterator[MemoryProducer]:
+        """Raise what nobody expects, once."""
+        if self.has_bug:
+            self.has_bug = False
+            raise ZeroDivisionError
+        async with super().open_producer() as producer:
+            yield producer
+
+
+async def test_a_bug_in_a_sender_is_shouted_and_the_lane_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.outbox.RESTART_S", 0.01)
+    log, registry = BuggyLog(), CollectorRegistry()
+    async with an_outbox(tmp_path, log, registry=registry) as outbox:
+        await outbox.append(a_report(1))
+        await until_emptied(outbox)
+    assert numbers(log, 0) == [1]
+    assert registry.get_sample_value("reef_gateway_outbox_send_errors_total", {"reason": "bug"}) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_bug_in_the_writer_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def insert(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    async with an_outbox(tmp_path, MemoryLog(), durability="disk") as outbox:
+        monkeypatch.setattr(OutboxRows, "insert", insert)
+        for _ in range(2):
+            with pytest.raises(UnavailableError) as failed:
+                await outbox.append(a_report(1))
+            assert failed.value.reason == "outbox_ended"
+
+
+async def test_a_disk_that_refuses_is_told_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def insert(*_: object, **__: object) -> None:
+        raise UnavailableError("expected a disk, got none", reason="outbox_unusable")
+
+    log = MemoryLog()
+    async with an_outbox(tmp_path, log) as outbox:
+        with monkeypatch.context() as patched:
+            patched.setattr(OutboxRows, "insert", insert)
+            with pytest.raises(UnavailableError, match="expected a disk"):
+                await outbox.append(a_report(1))
+        assert (outbox.num_events, outbox.size_bytes) == (0, 0)
+        await outbox.append(a_report(2))
+        await until_emptied(outbox)
+    assert numbers(log, 0) == [2]
