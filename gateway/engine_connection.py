@@ -51,12 +51,15 @@ class EngineAnswer:
         self.retry_after: str | None = message.headers.get("Retry-After")
 
     async def read(self) -> bytes:
-        """Read the whole body, then give the connection back. Raises UnavailableError."""
+        """Read the whole body and give the connection back, closed unless whole. Raises UnavailableError."""
+        is_whole = False
         try:
             data = await self._payload.read()
+            is_whole = True
         except _BROKEN as error:
             raise _broken_off(error) from error
-        self._connection.release()
+        finally:
+            self._connection.release() if is_whole else self._connection.close()
         return data
 
     async def read_some(self) -> bytes:
