@@ -3,6 +3,8 @@
 `main` is protected: links come by merges alone, from branches that begin at the head's commit. Whoever is
 second changed `HEAD.json` too, so his merge is refused and his branch stays for inspection. Tags are created
 once. Nothing is decided here.
+
+Next: schemas/events/releases.py
 """
 
 import asyncio
@@ -98,14 +100,14 @@ class Chain:
     async def upload(self, branch: str, artifact: Artifact) -> None:
         """Write an artifact onto a branch in place of what is there, several files at once."""
         await self._repository.put(branch, MANIFEST_NAME, artifact.manifest_bytes)
-        folder = artifact.folder
-        if folder is None:
-            return
-        files = artifact.manifest.files
-        put = self._repository.put_file
-        async with asyncio.TaskGroup() as group:
-            for file in files:
-                group.create_task(put(branch, ARTIFACT_PREFIX + file.path, folder, file))
+        folder, put = artifact.folder, self._repository.put_file
+        files = artifact.manifest.files if folder is not None else ()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for file in files:
+                    group.create_task(put(branch, ARTIFACT_PREFIX + file.path, folder or Path(), file))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
         kept = {ARTIFACT_PREFIX + file.path for file in files}
         there = await self._repository.paths(branch, ARTIFACT_PREFIX)
         await self._repository.remove(branch, [path for path in there if path not in kept])
@@ -156,11 +158,22 @@ class Chain:
                     reason="foreign_tag",
                 ) from error
 
-    async def remove_unfinished(self, prefix: str) -> None:
-        """Remove branches that were never committed; what was committed stays for inspection."""
-        links = {commit.commit_id for commit in await self._repository.log(MAIN)}
-        for name, commit_id in (await self._repository.branches(prefix)).items():
-            if commit_id in links:
+    async def drop_branch(self, prepared: Prepared) -> None:
+        """Remove the branch of a merged commit, which `main` holds now; one that is gone is gone."""
+        try:
+            await self._repository.delete_branch(prepared.branch)
+        except RejectedError as error:
+            if error.reason != "not_found":
+                raise
+
+    async def tidy(self, is_settled: Callable[[str], bool]) -> None:
+        """Remove branches that were merged, and unfinished ones of what is settled; losers stay."""
+        log = await self._repository.log(MAIN)
+        links = {commit.commit_id for commit in log}
+        merged = {parent_id for commit in log for parent_id in commit.parent_ids[1:]}
+        for name, commit_id in (await self._repository.branches("")).items():
+            is_unfinished = commit_id in links and is_settled(name)
+            if name != MAIN and (commit_id in merged or is_unfinished):
                 await self._repository.delete_branch(name)
 
     async def _links(self) -> Sequence[Commit]:
@@ -208,7 +221,3 @@ def check_linear(releases: Sequence[Release]) -> None:
                 reason="broken_chain",
             )
         parent_id = release.release_id
-
-
-Passed = Callable[[str], None]
-"""Told of each point of a publication's order; tests kill there."""

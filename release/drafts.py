@@ -126,12 +126,3 @@ def next_head(draft: Draft, releases: Sequence[Release], attempt: str) -> Head:
         tokenizer_digest=draft.tokenizer_digest,
         attempt=attempt,
     )
-
-
-def published_as(draft: Draft, releases: Sequence[Release]) -> Release | None:
-    """Find what a draft was already published as, by whomever."""
-    return next((release for release in releases if _cause_of(release.head) == _cause_of(draft)), None)
-
-
-def _cause_of(one: Draft | Head) -> tuple[Operation, str]:
-    return one.operation, one.command_id or one.candidate_id or ""

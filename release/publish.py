@@ -2,19 +2,23 @@
 
 Before the merge nothing is published; after it everything follows from what stands on `main`
 (release/reconcile.py).
+
+Next: release/chain.py
 """
 
 from collections.abc import Callable
 from secrets import token_hex
 from typing import Protocol
 
-from release.chain import Artifact, Chain, Passed, Prepared
+from release.chain import Artifact, Chain, Prepared
 from release.drafts import Draft, next_head
 from release.head import Evaluated, Release
 from schemas.errors import ConflictError
 from schemas.events import Event
 
 ATTEMPT_BYTES = 8
+Passed = Callable[[str], None]
+"""Told of each point of a publication's order; tests kill there."""
 
 
 class Announcer(Protocol):

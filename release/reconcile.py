@@ -1,14 +1,16 @@
 """Shell: whatever a worker that died left undone is completed from `main`: tags, then events.
 
-It runs at every start, every minute and after every merge; what is complete is left alone.
+It runs at every start, every minute and before every decision; what is complete is left alone.
 """
 
 from collections.abc import Sequence
 
-from release.chain import Chain, Passed
+from release.chain import Chain
+from release.drafts import branch_prefix
 from release.head import Release, tag_of
 from release.memory import Memory
-from release.publish import Announcer
+from release.publish import Announcer, Passed
+from schemas.events import Operation
 
 
 async def complete(chain: Chain, memory: Memory, announcer: Announcer, passed: Passed) -> tuple[Release, ...]:
@@ -30,3 +32,15 @@ async def announce(releases: Sequence[Release], memory: Memory, announcer: Annou
             await announcer.announce(event)
             memory.note(event)
             passed("announced")
+
+
+async def tidy(chain: Chain, memory: Memory) -> None:
+    """Remove what dead workers staged for candidates and commands that are decided by now."""
+    settled = [branch_prefix(Operation.TRAINING, candidate_id) for candidate_id in memory.verdicts]
+    settled += [
+        branch_prefix(operation, command_id)
+        for command_id in memory.refused
+        for operation in (Operation.ROLLBACK, Operation.PROMOTE)
+    ]
+    beginnings = tuple(settled)
+    await chain.tidy(lambda branch: branch.startswith(beginnings))

@@ -1,0 +1,195 @@
+"""Shell: a trained candidate gets its one verdict: refused, held, or published as the next release.
+
+The order is the correctness: gate, branch, upload, commit, evaluation, merge, tag, events, and only then is
+the export removed. Killed anywhere, the candidate is taken again and ends the same way.
+"""
+
+import asyncio
+import shutil
+from time import perf_counter
+
+import structlog
+
+from release.chain import Artifact, Prepared
+from release.decisions import candidate_evaluated, reason_of
+from release.drafts import training
+from release.evaluation import Content, Measured, Subject, verdict_of
+from release.gate import Facts, judge_base, judge_files
+from release.head import Release
+from release.inspection import NOTHING, folder_of, inspect
+from release.lane import Lane
+from release.publish import merge, prepare
+from release.reconcile import announce, complete
+from schemas.errors import ConflictError, RejectedError, UnavailableError
+from schemas.events import CandidateTrained, Verdict
+from schemas.ids import Sha256
+from schemas.manifest import MANIFEST_NAME, Manifest, manifest_sha256
+
+DISK_FULL = "disk_full"
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+async def consider(lane: Lane, candidate: CandidateTrained) -> None:
+    """Decide a candidate, unless it is decided already. Raises UnavailableError: then it is taken again."""
+    if not candidate.is_publishable:
+        return
+    if candidate.candidate_id not in lane.memory.verdicts:
+        releases = await completed(lane)
+        if candidate.candidate_id not in lane.memory.verdicts:
+            await _decide(lane, candidate, releases)
+    await asyncio.to_thread(remove_export, candidate)
+
+
+async def completed(lane: Lane) -> tuple[Release, ...]:
+    """Complete what stands on `main`, and give it."""
+    means = lane.means
+    async with lane.publishing:
+        releases = await complete(means.chain, lane.memory, lane.log, means.passed)
+    means.metrics.head(releases[-1])
+    return releases
+
+
+async def _decide(lane: Lane, candidate: CandidateTrained, releases: tuple[Release, ...]) -> None:
+    began_s = perf_counter()
+    reasons = judge_base(candidate, releases)
+    facts = NOTHING if reasons else await _facts(candidate)
+    reasons = reasons or judge_files(candidate, facts, lane.means.base_shapes)
+    if reasons:
+        return await _conclude(lane, candidate, Verdict.REJECTED, Measured(reasons=reasons))
+    assert facts.manifest is not None, "the gate lets no candidate without one pass"
+    refuse_full_disk(lane, facts.manifest)
+    try:
+        prepared = await _prepared(lane, candidate, facts, releases)
+    except RejectedError as error:
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        return await _conclude(lane, candidate, Verdict.REJECTED, Measured(reasons=(reason,)))
+    measured = await _measured(lane, candidate, facts.manifest, releases[-1])
+    verdict = verdict_of(measured, lane.means.choice.publish)
+    if verdict is not Verdict.ACCEPTED:
+        return await _conclude(lane, candidate, verdict, measured)
+    await _publish(lane, candidate, prepared, measured)
+    lane.means.metrics.took(lane.means.scenario, perf_counter() - began_s)
+
+
+async def _facts(candidate: CandidateTrained) -> Facts:
+    try:
+        folder = folder_of(candidate.artifact_uri)
+    except RejectedError as error:
+        _log.warning("candidate_unreachable", candidate_id=candidate.candidate_id, detail=str(error))
+        return NOTHING
+    return await asyncio.to_thread(inspect, folder)
+
+
+def refuse_full_disk(lane: Lane, manifest: Manifest) -> None:
+    """Stop before anything is half written. Raises UnavailableError."""
+    settings = lane.means.settings
+    free = shutil.disk_usage(settings.state_dir).free
+    if free - manifest.num_bytes < settings.evaluation.free_bytes_min:
+        raise UnavailableError(
+            f"expected {settings.evaluation.free_bytes_min} bytes free behind a release of "
+            f"{manifest.num_bytes}, got {free} on the disk of {settings.state_dir}: make room, or lower "
+            "evaluation.free_bytes_min; candidates wait until then",
+            reason=DISK_FULL,
+        )
+
+
+async def _prepared(
+    lane: Lane, candidate: CandidateTrained, facts: Facts, releases: tuple[Release, ...]
+) -> Prepared:
+    assert facts.manifest is not None, "the gate lets no candidate without one pass"
+    artifact = Artifact(
+        manifest=facts.manifest,
+        manifest_bytes=facts.manifest_bytes,
+        folder=folder_of(candidate.artifact_uri),
+    )
+    draft = training(candidate, facts.manifest, releases[-1])
+    return await prepare(lane.means.chain, draft, artifact, releases, lane.means.passed)
+
+
+async def _measured(
+    lane: Lane, candidate: CandidateTrained, manifest: Manifest, incumbent: Release
+) -> Measured:
+    means = lane.means
+    began_s = perf_counter()
+    subject = Subject(
+        candidate=_content(candidate, manifest),
+        incumbent=await asyncio.to_thread(_incumbent, lane, incumbent),
+        model_folder=means.settings.base.folder,
+        metrics=candidate.metrics,
+        device=means.choice.device,
+        engine=means.choice.engine,
+        incumbent_scores=None,
+    )
+    measured = await means.evaluates.measure(subject)
+    means.passed("evaluated")
+    means.metrics.evaluated(means.scenario, perf_counter() - began_s)
+    return measured
+
+
+def _incumbent(lane: Lane, release: Release) -> Content:
+    """Bring the incumbent's files here, if anybody looks at them. Raises RejectedError, UnavailableError."""
+    means, content = lane.means, release.head.content_sha256
+    folder = means.settings.base.folder
+    if means.evaluates.looks_at_files:
+        folder = means.artifacts.fetch(release.artifact_uri, content)
+    return Content(kind=release.head.kind, folder=folder, content_sha256=content)
+
+
+def _content(candidate: CandidateTrained, manifest: Manifest) -> Content:
+    return Content(
+        kind=manifest.kind,
+        folder=folder_of(candidate.artifact_uri),
+        content_sha256=manifest.content_sha256,
+    )
+
+
+async def _publish(lane: Lane, candidate: CandidateTrained, prepared: Prepared, measured: Measured) -> None:
+    """Merge, tag, announce. Who was second is refused, unless somebody else published this very candidate."""
+    means = lane.means
+    try:
+        async with lane.publishing:
+            release = await merge(means.chain, prepared, measured.evaluated, means.now_us, means.passed)
+            await announce((release,), lane.memory, lane.log, means.passed)
+            await means.chain.drop_branch(prepared)
+    except ConflictError:
+        await _overtaken(lane, candidate, measured)
+        return
+    means.metrics.published(release)
+    means.metrics.head(release)
+
+
+async def _overtaken(lane: Lane, candidate: CandidateTrained, measured: Measured) -> None:
+    releases = await completed(lane)
+    if candidate.candidate_id in lane.memory.verdicts:
+        return
+    reasons = judge_base(candidate, releases)
+    if not reasons:
+        raise UnavailableError(
+            f"expected to merge candidate {candidate.candidate_id} on the head that it was trained from, got "
+            "a conflict: it is tried again",
+            reason="merge_refused",
+        )
+    refused = Measured(reasons=reasons, metrics=measured.metrics, baseline_metrics=measured.baseline_metrics)
+    await _conclude(lane, candidate, Verdict.REJECTED, refused)
+
+
+async def _conclude(lane: Lane, candidate: CandidateTrained, verdict: Verdict, measured: Measured) -> None:
+    event = candidate_evaluated(candidate, verdict, measured, now_us=lane.means.now_us())
+    await lane.log.announce(event)
+    lane.memory.note(event)
+    lane.means.metrics.decided(event)
+    lane.means.passed("announced")
+
+
+def remove_export(candidate: CandidateTrained) -> None:
+    """Remove a decided candidate's folder, if it is really that: nothing else is ever removed."""
+    try:
+        folder = folder_of(candidate.artifact_uri)
+        data = (folder / MANIFEST_NAME).read_bytes()
+    except (RejectedError, OSError):
+        return
+    if manifest_sha256(data) == Sha256(candidate.manifest_sha256):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""Shell: an operator's command is carried out once, or refused once, whoever dies meanwhile.
+
+Rollback and promotion publish a new release that names content which is in the repository already. A head
+that moved under a command is no refusal unless the command named the head that it expects.
+"""
+
+from release.candidates import completed
+from release.chain import Artifact, Chain
+from release.decisions import check_command, check_held, rollback_target
+from release.drafts import Draft, branch_prefix, promote, rollback
+from release.head import Evaluated, Release, commit_uri
+from release.lane import Lane
+from release.log import Seen
+from release.publish import merge, prepare
+from release.reconcile import announce
+from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
+from schemas.events import Operation, PromoteCandidate, RollBackRelease
+from schemas.ids import CandidateId
+from schemas.manifest import Manifest
+
+Command = RollBackRelease | PromoteCandidate
+
+
+async def obey(lane: Lane, seen: Seen) -> None:
+    """Answer a command, unless it is answered already. Raises UnavailableError: then it is taken again."""
+    command = seen.event
+    assert isinstance(command, RollBackRelease | PromoteCandidate), "only commands are in this line"
+    if command.command_id in lane.memory.refused:
+        return
+    if isinstance(command, PromoteCandidate):
+        await lane.until_decided(command.candidate_id)
+    try:
+        await _carry_out(lane, command)
+    except (RejectedError, ConflictError) as error:
+        await _refuse(lane, seen, command, error)
+
+
+async def _refuse(lane: Lane, seen: Seen, command: Command, error: ReefError) -> None:
+    await lane.log.refuse(seen.record, error)
+    lane.memory.refused.add(command.command_id)
+    lane.means.metrics.answered(lane.means.scenario, error)
+    lane.means.passed("refused")
+
+
+async def _carry_out(lane: Lane, command: Command) -> None:
+    for _ in range(lane.means.settings.limits.command_tries_max):
+        releases = await completed(lane)
+        if _is_done(command, releases):
+            return
+        limits = lane.means.settings.limits
+        check_command(command, releases, now_us=lane.means.now_us(), age_s_max=limits.command_age_s_max)
+        draft = await _draft(lane, command, releases)
+        try:
+            await _publish(lane, draft, releases)
+        except ConflictError:
+            continue  # somebody else was first; look again
+        lane.means.metrics.answered(lane.means.scenario, None)
+        return
+    raise UnavailableError(
+        f"expected to publish after {lane.means.settings.limits.command_tries_max} tries, got another head "
+        "each time: it is tried again",
+        reason="busy_chain",
+    )
+
+
+def _is_done(command: Command, releases: tuple[Release, ...]) -> bool:
+    return any(release.head.command_id == command.command_id for release in releases)
+
+
+async def _draft(lane: Lane, command: Command, releases: tuple[Release, ...]) -> Draft:
+    if isinstance(command, RollBackRelease):
+        return rollback(command, rollback_target(command, releases))
+    check_held(command, lane.memory.verdicts)
+    return await held_draft(lane.means.chain, command)
+
+
+async def held_draft(chain: Chain, command: PromoteCandidate) -> Draft:
+    """Find the branch where a held candidate waits. Raises RejectedError."""
+    prefix = branch_prefix(Operation.TRAINING, CandidateId(command.candidate_id))
+    for found in await chain.prepared(prefix):
+        return promote(command, found.head, artifact_uri=commit_uri(chain.scenario, found.commit_id))
+    raise RejectedError(
+        f"expected a branch {prefix}* of the held candidate, got none: its branch was removed, it cannot be "
+        "promoted any more",
+        reason="artifact_unavailable",
+    )
+
+
+async def _publish(lane: Lane, draft: Draft, releases: tuple[Release, ...]) -> None:
+    means = lane.means
+    manifest = await _manifest(lane, draft)
+    artifact = Artifact(manifest=manifest, manifest_bytes=manifest.encode(), folder=None)
+    async with lane.publishing:
+        prepared = await prepare(means.chain, draft, artifact, releases, means.passed)
+        release = await merge(means.chain, prepared, Evaluated(), means.now_us, means.passed)
+        await announce((release,), lane.memory, lane.log, means.passed)
+        await means.chain.drop_branch(prepared)
+    means.metrics.published(release)
+    means.metrics.head(release)
+
+
+async def _manifest(lane: Lane, draft: Draft) -> Manifest:
+    """Read the manifest of content that is in the repository, or of the base model."""
+    uri = draft.artifact_uri or ""
+    if not uri.startswith("lakefs://"):
+        return await lane.means.chain.manifest((await lane.means.chain.releases())[0].release_id)
+    return await lane.means.chain.manifest(uri.rstrip("/").rsplit("/", 1)[-1])
