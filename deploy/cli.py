@@ -50,6 +50,13 @@ ENTRIES = (
         takes_settings=True,
     ),
     Entry(
+        name="release",
+        module="deploy.commands.release",
+        member="release",
+        says="Judge candidates, publish releases, obey rollbacks and promotions.",
+        takes_settings=True,
+    ),
+    Entry(
         name="doctor",
         module="deploy.commands.doctor",
         member="doctor",
