@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from deploy.daemon import reap, recorded_pid
 from deploy.folders import make_folder
+from deploy.process_record import reap, recorded_pid
 from deploy.progress import ProgramBoard
 from deploy.stack_state import StackState, read_stack_state
 from deploy.supervisor import STOP_S_MAX, end_left_overs, supervisor_record

@@ -1,12 +1,9 @@
-"""Shell: one long-running program: started in a session of its own, watched, stopped whole, found again.
+"""Shell: one long-running program: started in a session of its own, watched, and stopped whole.
 
-Its pid and start time are recorded in a file, so that whoever comes after a kill -9 can end what is left
-and can never end a stranger who got the same pid. Not a supervisor: it starts nothing again.
+deploy/process_record.py finds it again after a kill -9. Not a supervisor: it starts nothing again.
 """
 
 import contextlib
-import json
-import os
 import signal
 import subprocess
 import time
@@ -15,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import psutil
-
-from deploy.folders import make_folder, write_whole
+from deploy.folders import make_folder
+from deploy.process_record import kill, reap, record, send, session_of
 from deploy.settings import child_environ
 from schemas.errors import UnavailableError
 
@@ -28,11 +24,7 @@ NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 """No further variables."""
 
 _POLL_S = 0.1
-_TERM_S_MAX = 10.0
 _KILL_S_MAX = 10.0
-_CLOCK_SLACK_S = 1.5  # the kernel counts a start in ticks since a boot whose time is known to a second
-
-_Started = tuple[psutil.Process, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +150,7 @@ class Daemon:
             limit_s = self.launch.stop_s_max if stop_s_max is None else stop_s_max
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(limit_s)
-        _kill(_session(process.pid))
+        kill(session_of(process.pid))
         process.wait(_KILL_S_MAX)
         self.launch.record_path.unlink(missing_ok=True)
 
@@ -166,103 +158,13 @@ class Daemon:
         """End it at once, as the kernel would: nothing is asked, the record stays."""
         process = self._process
         assert process is not None, f"{self.launch.name} was never started"
-        _kill(_session(process.pid))
+        kill(session_of(process.pid))
         process.wait(_KILL_S_MAX)
 
     def signal_kill(self) -> None:
         """Kill its processes without waiting: for a signal handler, while `stop` waits."""
         if self._process is not None:
-            _send(_session(self._process.pid), signal.SIGKILL)
-
-
-def record(pid: int, path: Path) -> None:
-    """Write down a process and its session: pids and start times. One that just ended is left out."""
-    rows = [{"pid": process.pid, "started_s": started_s} for process, started_s in _session(pid)]
-    write_whole(path, json.dumps({"session": pid, "processes": rows}).encode())
-
-
-def record_process(pid: int, path: Path) -> None:
-    """Write down one process without the others of its session, which is somebody's shell."""
-    row = {"pid": pid, "started_s": psutil.Process(pid).create_time()}
-    write_whole(path, json.dumps({"session": pid, "processes": [row]}).encode())
-
-
-def recorded_pid(path: Path) -> int | None:
-    """Give the pid of a recorded program, if it still is that program."""
-    session, rows = _read_record(path)
-    return next((pid for pid, started_s in rows if pid == session and _is_same(pid, started_s)), None)
-
-
-def reap(path: Path) -> int:
-    """End what is left of a recorded program, and nobody else; say how many processes that were.
-
-    Its first process is asked to end, so that it can close its files; after ten seconds all are killed.
-    """
-    session, rows = _read_record(path)
-    left = [(psutil.Process(pid), started_s) for pid, started_s in rows if _is_same(pid, started_s)]
-    leaders = [row for row in left if row[0].pid == session]
-    if leaders:
-        left = _session(session)  # the leader is ours, so is whatever it started since
-        _send(leaders, signal.SIGTERM)
-        _wait_gone(leaders, wait_s=_TERM_S_MAX)
-    _kill(left)
-    path.unlink(missing_ok=True)
-    return len(left)
-
-
-def _read_record(path: Path) -> tuple[int, list[tuple[int, float]]]:
-    try:
-        content = json.loads(path.read_bytes())
-        rows = [(int(row["pid"]), float(row["started_s"])) for row in content["processes"]]
-        return int(content["session"]), rows
-    except (FileNotFoundError, NotADirectoryError):
-        return 0, []
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UnavailableError(
-            f"expected a record of processes at {path}, got something else: "
-            "end what runs by hand and remove the file",
-            reason="bad_record",
-        ) from error
-
-
-def _is_same(pid: int, started_s: float) -> bool:
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return abs(process.create_time() - started_s) <= _CLOCK_SLACK_S
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _session(leader: int) -> list[_Started]:
-    """Give the living processes of a session, with their start times."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
-                found.append((process, process.create_time()))
-    return found
-
-
-def _kill(processes: list[_Started]) -> None:
-    _send(processes, signal.SIGKILL)
-    _wait_gone(processes, wait_s=_KILL_S_MAX)
-
-
-def _wait_gone(processes: list[_Started], *, wait_s: float) -> None:
-    """Wait for ends; a zombie has ended, though its parent may never ask."""
-    deadline_s = time.monotonic() + wait_s
-    while any(_is_same(process.pid, started_s) for process, started_s in processes):
-        if time.monotonic() >= deadline_s:
-            return
-        time.sleep(_POLL_S)
-
-
-def _send(processes: list[_Started], number: signal.Signals) -> None:
-    for process, _ in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)  # psutil looks at the start time first: never a stranger
+            send(session_of(self._process.pid), signal.SIGKILL)
 
 
 def _set_long_log_aside(path: Path) -> None:

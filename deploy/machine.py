@@ -10,12 +10,12 @@ import psutil
 
 from deploy.checks import Facts, Version, ports_of
 from deploy.command import run_command
-from deploy.daemon import recorded_pid
 from deploy.embedded.engine_environment import engine_environment_path, find_device, find_uv
 from deploy.embedded.kafka import kafka_jars_path
 from deploy.embedded.lakefs import lakefs_binary_path
 from deploy.folders import make_folder
 from deploy.ports import is_port_free
+from deploy.process_record import recorded_pid
 from schemas.errors import UnavailableError
 from schemas.settings import Settings
 

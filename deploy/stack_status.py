@@ -4,11 +4,11 @@ import socket
 from pathlib import Path
 from typing import TypedDict
 
-from deploy.daemon import recorded_pid
 from deploy.embedded.kafka import num_brokers
 from deploy.embedded.lakefs import lakefs_credentials_path
 from deploy.embedded.model import model_name
 from deploy.probe import answers
+from deploy.process_record import recorded_pid
 from schemas.settings import Settings
 
 _PROBE_S_MAX = 2.0

@@ -18,8 +18,9 @@ from typing import Protocol
 import structlog
 from setproctitle import setproctitle
 
-from deploy.daemon import Daemon, reap, record_process
+from deploy.daemon import Daemon
 from deploy.folders import held_lock, make_folder
+from deploy.process_record import reap, record_process
 from deploy.restarts import RestartPolicy, recent, restart_delay_s
 from deploy.stack_state import Phase, ProgramState, StackState, write_stack_state
 from schemas.errors import ConflictError, ReefError, UnavailableError

@@ -4,6 +4,7 @@ Tests share what runs here, so they choose names (topics, repositories) that nob
 stops or kills a program makes its own with `kafka_factory`.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,14 +12,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
-from deploy.daemon import reap, recorded_pid
 from deploy.embedded.engine import Engine, EngineOptions
 from deploy.embedded.engine_environment import find_device
 from deploy.embedded.kafka import Kafka, KafkaOptions
 from deploy.embedded.lakefs import Lakefs, LakefsOptions
 from deploy.ports import free_port
+from deploy.process_record import reap, recorded_pid
 from deploy.settings import read_cache_dir
+
+# No deadline and no check of speed: a machine that does other things too is no failure.
+settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 ENGINE_TEST_S_MAX = 900
 """A test that uses the engine may be the one that starts it, on a machine that does other things too."""

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.daemon import Daemon, Launch, reap, record, record_process, recorded_pid
+from deploy.daemon import Daemon, Launch
+from deploy.process_record import reap, record, record_process, recorded_pid
 from schemas.errors import UnavailableError
 
 _PARENT = """
