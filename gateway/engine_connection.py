@@ -113,7 +113,7 @@ class EngineDoor:
             read_until_eof=True, auto_decompress=False, read_bufsize=READ_BUFFER_BYTES
         )
         # With the others of this turn of the loop: the first wakes the engine, the rest find it awake.
-        asyncio.get_running_loop().call_soon(transport.write, data)
+        asyncio.get_running_loop().call_soon(_write, transport, data)
         try:
             message, payload = await protocol.read()
         except (aiohttp.ClientError, EofStream, OSError) as error:
@@ -131,6 +131,11 @@ class EngineDoor:
             ).encode("ascii")
             self._heads[path] = head
         return head
+
+
+def _write(transport: asyncio.Transport, data: bytes) -> None:
+    if not transport.is_closing():
+        transport.write(data)
 
 
 _BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)

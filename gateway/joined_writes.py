@@ -42,7 +42,7 @@ class JoiningTransport:
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        if pending:
+        if pending and not self._transport.is_closing():  # the client may have left since
             self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
 
     def __getattr__(self, name: str) -> Any:

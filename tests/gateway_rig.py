@@ -11,6 +11,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway.auth import Token
+from gateway.calls import Recorder
 from gateway.catalog import Catalog
 from gateway.composed import Parts, gateway_app, own_checks
 from gateway.engines import Engines
@@ -118,6 +119,7 @@ def running_gateway(
     settings: CallSettings = CALL_SETTINGS,
     engine_wait_s: float = 0.0,
     model: str = "scripted",
+    recorder: Recorder | None = None,
 ) -> Iterator[GatewayRig]:
     """Run a gateway in a thread, in front of engines."""
     rig = GatewayRig(catalog=Catalog(tuple(ScenarioName(name) for name in scenarios)))
@@ -125,7 +127,14 @@ def running_gateway(
         state = rig.catalog.add(ScenarioName(name))
         state.serving = serving(model=model)
         state.first_release_id = RELEASE
-    runner = _Runner(rig, engine_urls, tokens=tokens, settings=settings, engine_wait_s=engine_wait_s)
+    runner = _Runner(
+        rig,
+        engine_urls,
+        recorder or rig.recorder,
+        tokens=tokens,
+        settings=settings,
+        engine_wait_s=engine_wait_s,
+    )
     runner.start()
     try:
         yield rig
@@ -138,12 +147,14 @@ class _Runner:
         self,
         rig: GatewayRig,
         engine_urls: Sequence[str],
+        recorder: Recorder,
         *,
         tokens: Sequence[Token],
         settings: CallSettings,
         engine_wait_s: float,
     ) -> None:
         self._rig = rig
+        self._recorder = recorder
         self._engine_urls = engine_urls
         self._tokens = tokens
         self._settings = settings
@@ -188,7 +199,7 @@ class _Runner:
         return Parts(
             catalog=self._rig.catalog,
             engines=engines,
-            recorder=self._rig.recorder,
+            recorder=self._recorder,
             metrics=CallMetrics(self._rig.registry),
             gate=gate,
             health=Health(checks=own_checks(self._rig.catalog, engines), registry=self._rig.registry),

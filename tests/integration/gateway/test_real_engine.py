@@ -32,7 +32,12 @@ def engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[E
         port=free_port(),
         model="tiny",
         device=find_device(),
-        extra_arguments=("--enable-auto-tool-choice", "--tool-call-parser=hermes"),
+        extra_arguments=(
+            "--enable-auto-tool-choice",
+            "--tool-call-parser=hermes",
+            # a model without sense would write spaces for ever
+            '--structured-outputs-config={"backend":"xgrammar","disable_any_whitespace":true}',
+        ),
     )
     found = Engine(options)
     found.prepare()
