@@ -4,6 +4,7 @@ Not a producer by itself: schemas/bus/publisher.py and schemas/bus/transactional
 """
 
 import asyncio
+import contextlib
 from collections.abc import Generator
 from typing import Any, Protocol
 
@@ -110,15 +111,19 @@ class Production:
 
     async def close(self) -> None:
         """Send what waits, within a deadline, then close; what could not be sent fails its delivery."""
+        if self._client is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_DEADLINE_S):
+                    await self._client.flush()
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Close without sending what waits: after an error a later record must not come before an earlier one."""
         client, self._client = self._client, None
         if client is None:
             return
-        try:
-            async with asyncio.timeout(_CLOSE_DEADLINE_S):
-                await client.flush()
-        except TimeoutError:
-            # aiokafka's stop() waits for ever for a broker that is away, unless nothing is left to send
-            client._message_accumulator.fail_all(KafkaTimeoutError("closed before the broker took it"))
+        # aiokafka's stop() waits for ever for a broker that is away, unless nothing is left to send
+        client._message_accumulator.fail_all(KafkaTimeoutError("closed before the broker took it"))
         async with calling("close a producer", _CLOSE_DEADLINE_S):
             await client.stop()
 

@@ -35,7 +35,10 @@ class Publisher:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._production.close()
+        if kind is None:
+            await self._production.close()
+        else:
+            await self._production.abandon()
 
     async def publish(
         self, event: Event, *, topic: str | None = None, partition: int | None = None
