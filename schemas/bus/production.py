@@ -118,7 +118,7 @@ class Production:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Close without sending what waits: after an error a later record must not come before an earlier one."""
+        """Close without sending what waits: after an error no later record may come before an earlier one."""
         client, self._client = self._client, None
         if client is None:
             return
