@@ -77,6 +77,13 @@ ENTRIES = (
         takes_settings=True,
     ),
     Entry(
+        name="streams",
+        module="deploy.commands.streams",
+        member="streams",
+        says="Run the stream workers: calls and reports become batches.",
+        takes_settings=True,
+    ),
+    Entry(
         name="topics",
         module="deploy.commands.topics",
         member="topics",

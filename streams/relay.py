@@ -4,6 +4,8 @@ They map and nothing else: one event of one log to events of another, in an orde
 once: with its release, its refusal or its failure, never with a candidate that may still be published.
 """
 
+from collections.abc import Mapping
+
 from schemas.errors import RejectedError
 from schemas.events import (
     BatchSettled,
@@ -25,7 +27,41 @@ from schemas.events import (
 )
 from schemas.ids import BatchId, CandidateId, ReleaseId, ScenarioName
 from schemas.topics import EXPERIENCE, INTERACTIONS
-from streams.outputs import Emitted, Output
+from streams.outputs import Emitted, Fetched, Output, Refused, Timed
+
+
+class RelayState:
+    """A relay remembers nothing but its offset, which the runner keeps, and how widely it tells."""
+
+    def __init__(self, *, num_partitions: int) -> None:
+        """Tell scenarios to this many partitions of `reef.interactions.v1`."""
+        self.num_partitions = num_partitions
+
+    def load(self, key: bytes, value: bytes) -> None:
+        """Take in an entry: there are none."""
+        raise ValueError(f"expected no state of a relay, got {key!r}: another program wrote to its topic")
+
+    def changes(self) -> Mapping[bytes, bytes | None]:
+        """Give the entries changed: there are none."""
+        return {}
+
+    def earliest_deadline_us(self) -> int | None:
+        """Give what a tick would change: nothing."""
+        return None
+
+
+def step(state: RelayState, timed: Timed, fetched: Fetched) -> tuple[RelayState, tuple[Output, ...]]:
+    """Take one event."""
+    try:
+        return state, relay(timed.event, num_partitions=state.num_partitions)
+    except RejectedError as error:
+        return state, (Refused(offset=timed.offset, error=error),)
+
+
+def needs(state: RelayState, timed: Timed, fetched: Fetched) -> frozenset[int]:
+    """Name what must be read back: nothing."""
+    return frozenset()
+
 
 _ENDING_VERDICTS = {Verdict.REJECTED: BatchState.REJECTED, Verdict.HELD: BatchState.HELD}
 _NOT_TOLD = (ModelSwapped, PromoteCandidate, RollBackRelease, SwapFailed, SwapRequested)

@@ -1,0 +1,55 @@
+"""Shell: which partitions are ours, as Faust tells it: opened when assigned, paused while unsure."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from schemas.records import Place, Record
+from streams.drive import Partition, Processor, Surroundings
+
+
+class Ownership:
+    """The partitions of one worker."""
+
+    def __init__(self, processors: Iterable[Processor]) -> None:
+        """Own nothing yet."""
+        self._processors: Mapping[str, Processor] = {each.topic: each for each in processors}
+        self._assigned: frozenset[Place] = frozenset()
+        self.partitions: dict[Place, Partition] = {}
+
+    def is_assigned(self, place: Place) -> bool:
+        """Whether a partition is ours, as far as is known."""
+        return place in self._assigned
+
+    async def assign(self, places: Iterable[Place], around: Surroundings) -> None:
+        """Take the new set: those kept go on with what they have, the others are closed, new ones opened."""
+        self._assigned = frozenset(place for place in places if place.topic in self._processors)
+        gone = [self.partitions.pop(place) for place in set(self.partitions) - self._assigned]
+        await asyncio.gather(*(partition.close() for partition in gone))
+        for place in sorted(self._assigned):
+            if place in self.partitions:
+                self.partitions[place].resume()
+                continue
+            opened = Partition(self._processors[place.topic], place.partition, around)
+            self.partitions[place] = opened
+            opened.start()
+
+    def revoke(self) -> None:
+        """Begin no batch until the new assignment is known."""
+        for partition in self.partitions.values():
+            partition.pause()
+
+    async def deliver(self, records: Iterable[Record]) -> None:
+        """Hand records to their partitions; those of others are passed over, their owner reads them."""
+        by_place: dict[Place, list[Record]] = {}
+        for record in records:
+            by_place.setdefault(Place(record.topic, record.partition), []).append(record)
+        for place, of_place in by_place.items():
+            partition = self.partitions.get(place)
+            if partition is not None:
+                await partition.offer(of_place)
+
+    async def close(self) -> None:
+        """End all, each after the batch at hand."""
+        self._assigned = frozenset()
+        partitions, self.partitions = self.partitions, {}
+        await asyncio.gather(*(partition.close() for partition in partitions.values()))

@@ -1,0 +1,97 @@
+"""Shell: one stream worker, put together: the table of folds, Faust, the watchdog, metrics."""
+
+import asyncio
+import gc
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from time import time_ns
+from typing import NoReturn
+
+import faust
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from schemas.blobs import open_blob_store
+from schemas.bus import Publisher, Reader, Resolver, SchemaLog
+from schemas.records import Place
+from streams.drive import Surroundings, end_process
+from streams.metrics import StreamMetrics, show_metrics
+from streams.ownership import Ownership
+from streams.settings import WorkerSettings
+from streams.topology import Listener, faust_app, processors
+from streams.watchdog import Watchdog
+
+OPENED_AT_ONCE = 8
+"""Partitions opened at the same time."""
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Rarer than Python's own: a fold's state is large and has no cycles."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Worker:
+    """What a worker holds while it runs."""
+
+    def __init__(self, settings: WorkerSettings, metrics: StreamMetrics) -> None:
+        """Hold nothing yet."""
+        self._settings, self._metrics = settings, metrics
+        self.ownership = Ownership(processors())
+        self._open = AsyncExitStack()
+        self._around: Surroundings | None = None
+
+    async def assign(self, places: Iterable[Place]) -> None:
+        """Take what Faust assigns; the clients that all partitions share are opened the first time."""
+        if self._around is None:
+            self._around = await self._surroundings()
+        await self.ownership.assign(places, self._around)
+
+    async def stop(self) -> None:
+        """End in order: partitions first, then what they share."""
+        await self.ownership.close()
+        await self._open.aclose()
+        _log.info("worker_stopped")
+
+    async def _surroundings(self) -> Surroundings:
+        settings = self._settings
+        blobs = open_blob_store(settings.blobs_url)
+        schema_log = await self._open.enter_async_context(SchemaLog(settings.access))
+        return Surroundings(
+            deployment=settings.deployment,
+            access=settings.access,
+            blobs=blobs,
+            resolver=Resolver(schema_log, blobs),
+            reader=await self._open.enter_async_context(Reader(settings.access)),
+            reading=asyncio.Lock(),
+            opening=asyncio.Semaphore(OPENED_AT_ONCE),
+            ticker=await self._open.enter_async_context(Publisher(settings.access, blobs=blobs)),
+            tick_s=settings.tick_s,
+            metrics=self._metrics,
+            is_assigned=self.ownership.is_assigned,
+            end_process=end_process,
+        )
+
+
+def run_worker(settings: WorkerSettings) -> NoReturn:
+    """Run until a signal says stop."""
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    worker = Worker(settings, StreamMetrics(registry))
+    if settings.metrics_port is not None:
+        show_metrics(registry, settings.metrics_port)
+    gc.set_threshold(*GC_THRESHOLDS)
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    listener = Listener(
+        assign=worker.assign,
+        revoke=worker.ownership.revoke,
+        deliver=worker.ownership.deliver,
+        stop=worker.stop,
+    )
+    group = f"{settings.deployment}-streams"
+    app = faust_app(settings, group, [each.topic for each in processors()], listener)
+    _log.info("worker_started", worker=settings.number, group=group, started_at_us=time_ns() // 1_000)
+    with Watchdog(settings.access, lambda: list(worker.ownership.partitions.values()), end_process):
+        faust.Worker(
+            app, loglevel="ERROR", redirect_stdouts=False, override_logging=False
+        ).execute_from_commandline()
+    raise SystemExit(0)
