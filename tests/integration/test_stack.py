@@ -221,3 +221,16 @@ def test_a_foreground_stack_stops_in_order_at_an_interrupt(deployment: Deploymen
     process.send_signal(signal.SIGINT)
     assert process.wait(40) == 0
     assert [_session(leader) for leader in leaders] == [[], []]
+
+
+def test_an_interrupted_up_takes_back_what_it_started(deployment: Deployment) -> None:
+    process = subprocess.Popen(
+        (sys.executable, "-m", "deploy.cli", "stack", "up", *deployment.settings),
+        cwd=deployment.folder,
+        stderr=subprocess.DEVNULL,
+    )
+    _until(lambda: (deployment.folder / ".reef" / "run" / "kafka.json").exists())
+    leaders = [deployment.pid("supervisor"), deployment.pid("kafka")]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert [_session(leader) for leader in leaders] == [[], []]
