@@ -181,6 +181,10 @@ class BatchState:
         """List what has fallen due, by kind and key, in order."""
         return [(name[0], name[1:]) for _, _, name in self._deadlines.due(self.now_us, limit)]
 
+    def num_pending(self) -> int:
+        """Count the experiences that wait."""
+        return sum(len(line.ids) for line in self._lines.values())
+
     def earliest_deadline_us(self) -> int | None:
         """Give the time from which a tick would change something; None when nothing waits."""
         return self.now_us if self.unjudged else self._deadlines.earliest_us()

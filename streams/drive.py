@@ -331,11 +331,23 @@ class Partition:
         while rest:
             began_s = monotonic()
             batch = await self._folded(state, readback, rest)
+            folded_s = monotonic()
             await self._commit(publisher, state, batch)
             rest = rest[batch.num_records :]
-            self._around.metrics.took(self.processor.name, batch.num_records, monotonic() - began_s)
-            for output in batch.outputs:
-                self._around.metrics.said(output)
+            self._tell(batch, folded_s - began_s, monotonic() - folded_s)
+
+    def _tell(self, batch: _Batch, fold_s: float, commit_s: float) -> None:
+        self._around.metrics.took(self.processor.name, batch.num_records, fold_s + commit_s)
+        for output in batch.outputs:
+            self._around.metrics.said(output)
+        self._log.debug(
+            "batch_folded",
+            num_records=batch.num_records,
+            num_outputs=len(batch.events),
+            next_offset=self.next_offset,
+            fold_ms=round(fold_s * 1_000, 1),
+            commit_ms=round(commit_s * 1_000, 1),
+        )
 
     async def _folded(self, state: FoldState, readback: ReadBack, records: Sequence[Record]) -> _Batch:
         """Read records as events and fold them; what cannot be read or taken is refused with its bytes."""

@@ -1,4 +1,4 @@
-"""Shell: what a stream worker counts: docs/metrics.md is its contract."""
+"""Shell: what a stream worker counts; docs/metrics.md is its contract."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
@@ -8,65 +8,52 @@ from streams.outputs import Counted, Emitted, Output, Refused
 BATCH_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-class StreamMetrics:
-    """The counters of one worker; `processor` is session, batch or relay."""
+class ProcessorMetrics:
+    """The counters of one kind of processor."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Register them."""
-        self._events = Counter("reef_streams_events_total", "events folded", ["processor"], registry=registry)
-        self._outcomes = Counter(
-            "reef_streams_outcomes_total",
-            "calls whose story ended, by reason; `trained` when they were trained",
-            ["scenario", "reason"],
-            registry=registry,
-        )
-        self._refused = Counter(
-            "reef_streams_refused_events_total", "records refused, by reason", ["reason"], registry=registry
-        )
-        self._counted = Counter(
-            "reef_streams_noted_events_total",
-            "events that changed nothing, by what they were",
-            ["result"],
-            registry=registry,
-        )
-        self._undelivered = Counter(
-            "reef_streams_undelivered_events_total",
-            "records that Faust did not deliver and that were read again from the log",
-            registry=registry,
-        )
-        self._reopened = Counter(
-            "reef_streams_reopened_partitions_total",
-            "times a partition was opened, by why",
-            ["reason"],
-            registry=registry,
-        )
-        self.pending = Gauge(
-            "reef_streams_pending_events", "what waits in the state", ["processor"], registry=registry
-        )
-        self.lag = Gauge(
-            "reef_streams_lag_events",
-            "offsets between the log's end and ours",
-            ["processor"],
-            registry=registry,
-        )
+    def __init__(self, name: str, registry: CollectorRegistry) -> None:
+        """Register them under the processor's name."""
+        prefix = f"reef_streams_{name}"
+        self.events = Counter(f"{prefix}_events_total", f"events that {name} folded", registry=registry)
+        self.lag = Gauge(f"{prefix}_lag_events", f"offsets that {name} is behind", registry=registry)
+        self.pending = Gauge(f"{prefix}_pending_entries", f"what waits in {name}", registry=registry)
         self.watermark_age = Gauge(
-            "reef_streams_watermark_age_seconds",
-            "how far the slowest partition's time is behind the clock",
-            ["processor"],
-            registry=registry,
+            f"{prefix}_watermark_age_seconds", f"how far {name}'s slowest time is behind", registry=registry
         )
-        self._batch_seconds = Histogram(
-            "reef_streams_batch_seconds",
+        self.batch_seconds = Histogram(
+            f"{prefix}_batch_seconds",
             "from the first event of a batch to its commit",
-            ["processor"],
             buckets=BATCH_SECONDS,
             registry=registry,
         )
 
+
+class StreamMetrics:
+    """The counters of one worker."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register them."""
+        self.of = {name: ProcessorMetrics(name, registry) for name in ("session", "batch", "relay")}
+        self._outcomes = Counter(
+            "reef_streams_outcomes_total", "outcomes written", ["scenario", "reason"], registry=registry
+        )
+        self._refused = Counter(
+            "reef_streams_refused_events_total", "records refused", ["reason"], registry=registry
+        )
+        self._noted = Counter(
+            "reef_streams_noted_events_total", "events without effect", ["result"], registry=registry
+        )
+        self._undelivered = Counter(
+            "reef_streams_undelivered_events_total", "records that Faust passed over", registry=registry
+        )
+        self._opened = Counter(
+            "reef_streams_opened_partitions_total", "partitions opened", ["reason"], registry=registry
+        )
+
     def took(self, processor: str, num_events: int, seconds: float) -> None:
         """Count a committed batch."""
-        self._events.labels(processor).inc(num_events)
-        self._batch_seconds.labels(processor).observe(seconds)
+        self.of[processor].events.inc(num_events)
+        self.of[processor].batch_seconds.observe(seconds)
 
     def said(self, output: Output) -> None:
         """Count a committed output."""
@@ -77,7 +64,7 @@ class StreamMetrics:
             case Refused():
                 self._refused.labels(output.error.reason).inc()
             case Counted():
-                self._counted.labels(output.what).inc()
+                self._noted.labels(output.what).inc()
             case _:
                 pass
 
@@ -87,7 +74,7 @@ class StreamMetrics:
 
     def opened(self, reason: str) -> None:
         """Count the opening of a partition."""
-        self._reopened.labels(reason).inc()
+        self._opened.labels(reason).inc()
 
 
 def show_metrics(registry: CollectorRegistry, port: int, host: str = "127.0.0.1") -> None:

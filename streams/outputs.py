@@ -76,11 +76,17 @@ class FetchNeededError(Exception):
 class FoldState(Protocol):
     """What the runner keeps of a fold: entries by key, loaded at the start and written when they change."""
 
+    now_us: int
+    """The time of the last event; microseconds UTC."""
+
     def load(self, key: bytes, value: bytes) -> None:
         """Take in one entry of the state topic. Raises ValueError on an entry of another version."""
 
     def changes(self) -> Mapping[bytes, bytes | None]:
         """Give the entries changed since the last call, by key; None where one is gone."""
+
+    def num_pending(self) -> int:
+        """Count what waits."""
 
     def earliest_deadline_us(self) -> int | None:
         """Give the time from which a tick would change something; None when nothing waits."""

@@ -36,6 +36,7 @@ class RelayState:
     def __init__(self, *, num_partitions: int) -> None:
         """Tell scenarios to this many partitions of `reef.interactions.v1`."""
         self.num_partitions = num_partitions
+        self.now_us = 0
 
     def load(self, key: bytes, value: bytes) -> None:
         """Take in an entry: there are none."""
@@ -44,6 +45,10 @@ class RelayState:
     def changes(self) -> Mapping[bytes, bytes | None]:
         """Give the entries changed: there are none."""
         return {}
+
+    def num_pending(self) -> int:
+        """Count what waits: nothing."""
+        return 0
 
     def earliest_deadline_us(self) -> int | None:
         """Give what a tick would change: nothing."""

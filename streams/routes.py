@@ -23,15 +23,17 @@ class _Several:
 class Routes:
     """Waiting calls by route."""
 
-    __slots__ = ("_by_route", "_offset_of")
+    __slots__ = ("_by_route", "_offset_of", "num_waiting")
 
     def __init__(self, offset_of: Callable[[Receipt], int | None]) -> None:
         """Ask `offset_of` for the place of a waiting call; None when it no longer waits."""
         self._offset_of = offset_of
         self._by_route: dict[Route, Receipt | _Several] = {}
+        self.num_waiting = 0
 
     def add(self, route: Route, receipt: Receipt) -> None:
-        """Note that a call waits."""
+        """Note that a call, which did not wait before, waits."""
+        self.num_waiting += 1
         held = self._by_route.get(route)
         if held is None:
             self._by_route[route] = receipt
@@ -44,7 +46,8 @@ class Routes:
                 heappush(held.heap, (offset, receipt))
 
     def remove(self, route: Route, receipt: Receipt) -> None:
-        """Note that a call no longer waits."""
+        """Note that a call, which waited before, no longer waits."""
+        self.num_waiting -= 1
         held = self._by_route.get(route)
         if isinstance(held, _Several):
             held.members.pop(receipt, None)

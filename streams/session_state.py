@@ -152,6 +152,10 @@ class SessionState:
             found = self._sweep(limit) or found
         return [(CALL, name) if name.startswith("rec_") else (name[0], name[1:]) for _, _, name in found]
 
+    def num_pending(self) -> int:
+        """Count the calls and reports that wait."""
+        return self.routes.num_waiting + self.report_index.num_waiting
+
     def earliest_deadline_us(self) -> int | None:
         """Give the time from which a tick would change something; None when nothing waits."""
         return self.now_us if self._sweep(1) else self._deadlines.earliest_us()

@@ -15,6 +15,7 @@ from schemas.blobs import open_blob_store
 from schemas.bus import Publisher, Reader, Resolver, SchemaLog
 from schemas.records import Place
 from streams.drive import Surroundings, end_process
+from streams.gauges import keep_measuring
 from streams.metrics import StreamMetrics, show_metrics
 from streams.ownership import Ownership
 from streams.settings import WorkerSettings
@@ -38,15 +39,23 @@ class Worker:
         self.ownership = Ownership(processors())
         self._open = AsyncExitStack()
         self._around: Surroundings | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     async def assign(self, places: Iterable[Place]) -> None:
         """Take what Faust assigns; the clients that all partitions share are opened the first time."""
         if self._around is None:
             self._around = await self._surroundings()
+            self._measuring = asyncio.ensure_future(
+                keep_measuring(
+                    self._settings.access, lambda: list(self.ownership.partitions.values()), self._metrics
+                )
+            )
         await self.ownership.assign(places, self._around)
 
     async def stop(self) -> None:
         """End in order: partitions first, then what they share."""
+        if self._measuring is not None:
+            self._measuring.cancel()
         await self.ownership.close()
         await self._open.aclose()
         _log.info("worker_stopped")

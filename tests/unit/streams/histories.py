@@ -24,8 +24,8 @@ from tests.builders import a_sampling, an_erasure_requested
 from tests.unit.streams.folding import SCENARIO, START_US, a_call, a_configuration, a_report
 from tests.unit.streams.oracle import HOUR, Rules
 
-NUM_HISTORIES = int(os.environ.get("REEF_TEST_HISTORIES", "100"))
-"""100 in the unit suite; `make test` asks for 1,000."""
+NUM_HISTORIES = 1_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
+"""100 in the unit suite; `make test` asks for the thorough one."""
 
 random_histories = settings(
     max_examples=NUM_HISTORIES,
