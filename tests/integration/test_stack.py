@@ -229,7 +229,7 @@ def test_an_interrupted_up_takes_back_what_it_started(deployment: Deployment) ->
         cwd=deployment.folder,
         stderr=subprocess.DEVNULL,
     )
-    _until(lambda: (deployment.folder / ".reef" / "run" / "kafka.json").exists())
+    _until((deployment.folder / ".reef" / "run" / "kafka.json").exists)
     leaders = [deployment.pid("supervisor"), deployment.pid("kafka")]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) != 0
