@@ -21,7 +21,7 @@ from trainers.model import Lora, Policy, ValueHead, ValueModel, add_adapter, loa
 from trainers.parallel import Precision, spread
 from trainers.ranks import Ranks
 from trainers.step import Learner
-from trainers.weights import trainable
+from trainers.weights import named_weights, refuse_strangers, trainable
 
 CRITIC_LEARNING_RATES = {"head": 1e-3, "separate": 5e-6}
 """A head at the rate of a model is dead; a model at the rate of a head breaks."""
@@ -80,6 +80,7 @@ _OBJECTIVE_NAMES = ("critic_kind", "trains_policy", "loss", "auxiliary_step", "m
 
 def _policy(blueprint: Blueprint, ranks: Ranks) -> Policy:
     model = _model(blueprint, ranks)
+    refuse_strangers(named_weights(model), blueprint.model_folder)
     if blueprint.lora is not None:
         add_adapter(model, blueprint.lora, seed=blueprint.training.seed)
     policy = Policy(model)

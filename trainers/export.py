@@ -7,7 +7,7 @@ Next: schemas/events/candidates.py
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from schemas.artifacts import manifest_of
+from schemas.artifacts import manifest_of, read_manifest, verify_folder
+from schemas.errors import RejectedError
 from schemas.events import ArtifactKind
 from schemas.manifest import MANIFEST_NAME, Manifest, manifest_sha256
 from trainers.disk import empty_folder_aside, keep_only, publish_folder, unwritable
@@ -74,13 +75,14 @@ class Exports:
         try:
             for name, weights in files.items():
                 save_file(dict(weights), aside / name, metadata={"format": "pt"})
-            for name, data in self._descriptions().items():
+            for name, data in self._descriptions(files).items():
                 (aside / name).write_bytes(data)
             manifest = _manifest(aside, self.kind, result)
             (aside / MANIFEST_NAME).write_bytes(manifest.encode())
         except OSError as error:
             raise unwritable(path, error) from error
-        publish_folder(aside, path)
+        if not stands(path, manifest):
+            publish_folder(aside, path)
         keep_only(self._folder, {path.name})
         return Exported(
             uri=path.absolute().as_uri(),
@@ -88,10 +90,10 @@ class Exports:
             content_sha256=manifest.content_sha256,
         )
 
-    def _descriptions(self) -> dict[str, bytes]:
+    def _descriptions(self, files: Mapping[str, Mapping[str, Tensor]]) -> dict[str, bytes]:
         """The small files beside the weights that a loader needs."""
         if self._lora is not None:
-            return {ADAPTER_CONFIG: adapter_config(self._lora)}
+            return {ADAPTER_CONFIG: adapter_config(self._lora, adapted_modules(files[ADAPTER_FILE]))}
         index = self._model_folder / INDEX
         return {INDEX: index.read_bytes()} if index.exists() else {}
 
@@ -111,10 +113,25 @@ def _manifest(folder: Path, kind: ArtifactKind, result: Trained) -> Manifest:
     )
 
 
-def adapter_config(lora: Lora) -> bytes:
+def stands(path: Path, manifest: Manifest) -> bool:
+    """Whether this very artifact is in its place; somebody may be reading it, so it is left alone."""
+    try:
+        found, _ = read_manifest(path)
+        verify_folder(path, manifest)
+    except RejectedError:
+        return False
+    return found == manifest
+
+
+def adapted_modules(weights: Iterable[str]) -> list[str]:
+    """The names of the layers that an adapter changes."""
+    return sorted({name.partition(".lora_")[0].rpartition(".")[2] for name in weights})
+
+
+def adapter_config(lora: Lora, target_modules: list[str]) -> bytes:
     """Give the bytes of PEFT's `adapter_config.json`."""
     form = lora.peft_config().to_dict()  # type: ignore[no-untyped-call]
-    config = json.loads(json.dumps(form, default=_plain))
+    config = json.loads(json.dumps(form | {"target_modules": target_modules}, default=_plain))
     return rfc8785.dumps({name: value for name, value in config.items() if value is not None})
 
 

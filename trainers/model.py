@@ -94,8 +94,8 @@ class ValueModel(nn.Module):
 
     def forward(self, pack: Pack) -> Tensor:
         """Estimate `[action]`, each from the place before it."""
-        values: Tensor = self.head(_hidden(self.body, pack)[pack.action_places].float())
-        return values
+        values: Tensor = self.head(_hidden(self.body, pack)[pack.action_places])
+        return values.float()
 
 
 def _hidden(body: nn.Module, pack: Pack) -> Tensor:

@@ -37,9 +37,13 @@ def spread(
 
 
 def layers_of(network: nn.Module) -> nn.ModuleList:
-    """The repeated layers of a model: its longest list of modules."""
+    """The repeated layers of a model: its largest list of modules (a layer may hold lists of its own)."""
     lists = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len, default=nn.ModuleList())
+    return max(lists, key=_num_weights, default=nn.ModuleList())
+
+
+def _num_weights(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def recompute_layers(network: nn.Module) -> None:

@@ -64,6 +64,16 @@ def put_weights(
 
     Raises RejectedError, before the first copy, unless each tensor of the folder has its place.
     """
+    refuse_strangers(targets, folder, name_of=name_of)
+    with torch.no_grad():
+        for name, tensor in read_weights(folder):
+            _copy(targets[name_of(name)], tensor, name)
+
+
+def refuse_strangers(
+    targets: Mapping[str, nn.Parameter], folder: Path, *, name_of: Callable[[str], str] = _same
+) -> None:
+    """Refuse a folder with tensors that the network does not have. Raises RejectedError."""
     names = {name_of(name) for names in weight_files(folder).values() for name in names}
     strangers = names - targets.keys()
     if strangers:
@@ -72,9 +82,6 @@ def put_weights(
             f"it, such as {min(strangers)}: is it another model's release?",
             reason="base_unavailable",
         )
-    with torch.no_grad():
-        for name, tensor in read_weights(folder):
-            _copy(targets[name_of(name)], tensor, name)
 
 
 def _copy(target: nn.Parameter, tensor: Tensor, name: str) -> None:

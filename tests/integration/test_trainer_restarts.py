@@ -69,6 +69,27 @@ def test_a_checkpoint_of_two_ranks_is_read_by_one(
     assert {event["optimizer"] for event in events[1:]} == {"kept"}
 
 
+def test_an_export_that_stands_is_left_alone_by_a_restart(model: Path, tmp_path: Path) -> None:
+    """Somebody may be reading it."""
+    run_ranks(1, go_on, tmp_path, tmp_path, model, 1)
+    (folder,) = (tmp_path / "exports").iterdir()
+    before = (folder / "model.safetensors").stat()
+    run_ranks(1, go_on, tmp_path, tmp_path, model, 1)
+    after = (folder / "model.safetensors").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert list((tmp_path / "exports").iterdir()) == [folder]
+    assert [event["batch_seq"] for event in events_in(tmp_path / "events.jsonl")] == [0, 0]
+
+
+def test_an_export_that_was_damaged_is_made_again(model: Path, tmp_path: Path) -> None:
+    run_ranks(1, go_on, tmp_path, tmp_path, model, 1)
+    (folder,) = (tmp_path / "exports").iterdir()
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:100])
+    run_ranks(1, go_on, tmp_path, tmp_path, model, 1)
+    assert (folder / "model.safetensors").read_bytes() == whole
+
+
 @pytest.mark.parametrize("changes", [{"critic": "separate"}, {"lora": Lora(rank=4, alpha=8.0)}], ids=str)
 def test_every_kind_of_learner_goes_on_bit_for_bit(
     model: Path, tmp_path: Path, changes: dict[str, Any]
