@@ -34,7 +34,7 @@ from schemas.claims import CLAIM_CHECK_THRESHOLD_BYTES, Blob, BlobRef
 from schemas.codec import decode, encode_claim_checked
 from schemas.errors import ReefError, RejectedError, UnavailableError
 from schemas.ids import Sha256
-from schemas.records import Outgoing, Placed
+from schemas.records import Outgoing
 
 BATCH_ROWS_MAX = 500
 """Rows of a lane under way at once."""
@@ -54,8 +54,8 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 class Producer(Protocol):
     """What a sender needs of Kafka; `schemas.bus.Publisher` is one."""
 
-    async def send_record(self, outgoing: Outgoing, /) -> Awaitable[Placed]:
-        """Queue a record behind those before it; the answer comes when Kafka has it."""
+    async def send_records(self, records: Sequence[Outgoing], /) -> Awaitable[None]:
+        """Queue records behind those before them; the answer comes when Kafka has all, or why it has not."""
         ...
 
 
@@ -149,8 +149,7 @@ class LaneSender:
         try:
             async with asyncio.timeout(BATCH_S_MAX):
                 outgoing = [await self._outgoing(row) for row in rows]
-                deliveries = [await producer.send_record(record) for record in outgoing]
-                await _all_placed(deliveries)
+                await (await producer.send_records(outgoing))
         except TimeoutError as error:
             raise UnavailableError(
                 f"expected Kafka to take {len(rows)} events within {BATCH_S_MAX:g} s: check that it runs",
@@ -180,17 +179,6 @@ class LaneSender:
         return encode_claim_checked(
             decode(value), threshold_bytes=CLAIM_CHECK_THRESHOLD_BYTES, uri_of=self._carrier.blobs.uri_of
         )
-
-
-async def _all_placed(deliveries: Sequence[Awaitable[Placed]]) -> None:
-    failed: ReefError | None = None
-    for delivery in deliveries:  # all are awaited, so that no failure is left behind unseen
-        try:
-            await delivery
-        except ReefError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
 
 
 def _is_for_good(error: RejectedError) -> bool:

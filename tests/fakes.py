@@ -1,6 +1,6 @@
 """Shell: small real classes that stand in for what is outside; contract tests run on them and on the real."""
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager
 
 from schemas.claims import Blob, BlobRef
@@ -69,6 +69,10 @@ class MemoryProducer:
         """Write a record."""
         return MemoryDelivery(self._placed(outgoing))
 
+    async def send_records(self, records: Sequence[Outgoing], /) -> "MemoryDeliveries":
+        """Write records, each behind the one before it."""
+        return MemoryDeliveries([self._placed(record) for record in records])
+
     def _placed(self, outgoing: Outgoing) -> Placed | ReefError:
         if (outgoing.topic, outgoing.key) in self._log.refused:
             self._is_broken = True
@@ -80,6 +84,20 @@ class MemoryProducer:
             return UnavailableError("expected the log to answer, got nothing: start it")
         self._log.records.append(outgoing)
         return Placed(topic=outgoing.topic, partition=0, offset=len(self._log.records) - 1)
+
+
+class MemoryDeliveries:
+    """What became of records."""
+
+    def __init__(self, outcomes: Sequence[Placed | ReefError]) -> None:
+        self._outcomes = outcomes
+
+    def __await__(self) -> Generator[None, None, None]:
+        """Say nothing, or raise the first failure."""
+        yield
+        for outcome in self._outcomes:
+            if isinstance(outcome, ReefError):
+                raise outcome
 
 
 class MemoryDelivery:

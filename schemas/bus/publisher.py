@@ -4,13 +4,14 @@ At least once all the same: after an error nobody knows whether the record stand
 another and send again from the lowest record that was not confirmed; then order holds too (STREAMS 31).
 """
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
 from schemas.bus.access import BusLimits, KafkaAccess
 from schemas.bus.failures import calling
-from schemas.bus.production import BlobWriter, Delivery, Production
+from schemas.bus.production import BlobWriter, Deliveries, Delivery, Production
 from schemas.events import Event
 from schemas.records import Outgoing, Placed
 
@@ -67,6 +68,10 @@ class Publisher:
     async def send_record(self, outgoing: Outgoing) -> Delivery:
         """Write a record of any bytes without waiting."""
         return await self._production.send(outgoing)
+
+    async def send_records(self, records: Sequence[Outgoing]) -> Deliveries:
+        """Write many records without waiting, each partition's in their order."""
+        return await self._production.send_all(records)
 
     async def publish_record(self, outgoing: Outgoing) -> Placed:
         """Write a record of any bytes and wait until all replicas have it."""
