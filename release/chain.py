@@ -166,6 +166,10 @@ class Chain:
             if error.reason != "not_found":
                 raise
 
+    async def branches(self) -> tuple[str, ...]:
+        """Name all branches but `main`: what is in work, what waits, and what lost."""
+        return tuple(sorted(name for name in await self._repository.branches("") if name != MAIN))
+
     async def tidy(self, is_settled: Callable[[str], bool]) -> None:
         """Remove branches that were merged, and unfinished ones of what is settled; losers stay."""
         log = await self._repository.log(MAIN)

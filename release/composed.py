@@ -79,7 +79,7 @@ async def run_service(service: Service, configured: Configured) -> None:
     async with asyncio.TaskGroup() as group:
         for name, recipe in configured:
             lanes[name] = recipe, group.create_task(run_lane(service.means(name, recipe)))
-        async for told in told_scenarios(service.settings):
+        async for told in told_scenarios(service.settings, service.passed):
             running = lanes.get(told.scenario)
             if (told.is_retired and running is None) or (running and running[0] == told.recipe):
                 continue

@@ -66,6 +66,7 @@ async def read(lane: Lane) -> None:
     for seen in sorted(backlog, key=lambda seen: (seen.record.timestamp_us, seen.record.topic)):
         await lane.take(seen)
     await lane.log.follow()
+    lane.means.passed("lane_followed")
     while True:
         for seen in await lane.log.next_events(lane.means.settings.limits.wait_s):
             await lane.take(seen)

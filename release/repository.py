@@ -36,6 +36,7 @@ MAIN = "main"
 NO_CHANGES = "no changes"
 PAGE_ITEMS_MAX = 1_000
 READ_BYTES = 1024 * 1024
+POLL_S = 0.05
 _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION = 400, 401, 403, 404, 409, 412
 
 
@@ -98,6 +99,19 @@ class Repository:
             {"name": self.name, "storage_namespace": storage_namespace, "default_branch": MAIN}
         )
         await self._done_once(self._client.repositories_api.create_repository, creation)
+        await self._until_made()
+
+    async def _until_made(self) -> None:
+        """Wait for whoever makes it at this very moment: its name is taken before it can be used."""
+        for _ in range(int(self.limits.call_s_max / POLL_S)):
+            if await self.exists():
+                return
+            await asyncio.sleep(POLL_S)
+        raise UnavailableError(
+            f"expected repository {self.name} within {self.limits.call_s_max:g} s, got its name taken and "
+            "nothing behind it: see lakeFS's log",
+            reason="lakefs_failed",
+        )
 
     async def protect_main(self) -> None:
         """Let nothing but merges change `main`."""

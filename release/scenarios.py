@@ -6,6 +6,7 @@ from random import uniform
 
 import structlog
 
+from release.publish import Passed
 from release.settings import ReleaseSettings
 from schemas.bus import Place, Publisher, Reader, Resolver, SchemaLog
 from schemas.errors import RejectedError, UnavailableError
@@ -15,12 +16,12 @@ from schemas.topics import COMMANDS
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-async def told_scenarios(settings: ReleaseSettings) -> AsyncIterator[ScenarioConfigured]:
+async def told_scenarios(settings: ReleaseSettings, passed: Passed) -> AsyncIterator[ScenarioConfigured]:
     """Give every configuration of a scenario, from the first ever on; again from there after a failure."""
     rest_s = settings.limits.retry_s
     while True:
         try:
-            async for told in _read_once(settings):
+            async for told in _read_once(settings, passed):
                 rest_s = settings.limits.retry_s
                 yield told
         except UnavailableError as error:
@@ -29,13 +30,14 @@ async def told_scenarios(settings: ReleaseSettings) -> AsyncIterator[ScenarioCon
         rest_s = min(2 * rest_s, settings.limits.retry_s_max)
 
 
-async def _read_once(settings: ReleaseSettings) -> AsyncIterator[ScenarioConfigured]:
+async def _read_once(settings: ReleaseSettings, passed: Passed) -> AsyncIterator[ScenarioConfigured]:
     async with Publisher(settings.kafka, blobs=settings.blobs) as publisher:
         num_partitions = await publisher.num_partitions(COMMANDS)
     async with Reader(settings.kafka) as reader, SchemaLog(settings.kafka) as schemas:
         resolver = Resolver(schemas, settings.blobs)
         bounds = await reader.bounds([Place(COMMANDS, number) for number in range(num_partitions)])
         await reader.follow({place: found.start for place, found in bounds.items()})
+        passed("scenarios_followed")
         async for record in reader:
             try:
                 event = await resolver.resolve(record)

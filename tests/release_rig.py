@@ -45,6 +45,7 @@ WEIGHTS = "model.safetensors"
 ADAPTER = "adapter_model.safetensors"
 SHAPES: Mapping[str, tuple[int, ...]] = {"model.a.weight": (4, 8), "model.b.weight": (3,)}
 UNTIL_S_MAX = 60
+POLL_S = 0.1
 Arrays = dict[str, NDArray[np.float32]]
 
 
@@ -135,13 +136,23 @@ class ReleaseRig:
     @asynccontextmanager
     async def running(self, *, passed: Passed = lambda point: None) -> AsyncIterator[Service]:
         """Run a worker beside the block."""
-        service = make_service(self.settings, passed=passed)
+        open_now = {"lane_followed": asyncio.Event(), "scenarios_followed": asyncio.Event()}
+
+        def noted(point: str) -> None:
+            if point in open_now:
+                open_now[point].set()
+            passed(point)
+
+        service = make_service(self.settings, passed=noted)
         working = asyncio.ensure_future(run_service(service, [(self.scenario, RECIPE)]))
         try:
             yield service
         finally:
-            if not working.done():
-                working.cancel()
+            for (
+                event
+            ) in open_now.values():  # aiokafka leaves connections behind when its opening is cancelled
+                await asyncio.wait_for(event.wait(), UNTIL_S_MAX)
+            working.cancel()
             await asyncio.gather(working, return_exceptions=True)
             if not working.cancelled() and (error := working.exception()) is not None:
                 raise error
@@ -152,14 +163,23 @@ class ReleaseRig:
             for event in events:
                 await publisher.publish(event)
 
-    async def until(self, holds: Callable[[list[Event]], bool], *, copies: bool = False) -> list[Event]:
-        """Read what was answered until that holds of it; each event once by its id, unless copies count."""
+    async def until(
+        self,
+        holds: Callable[[list[Event]], bool],
+        *,
+        copies: bool = False,
+        stops: Callable[[], bool] = lambda: False,
+    ) -> list[Event]:
+        """Read what was answered until that holds of it, or until somebody says stop.
+
+        Each event comes once by its id, unless copies count.
+        """
         found: list[Event] = []
         async with asyncio.timeout(UNTIL_S_MAX):
             async for event in self._answers():
-                if copies or id_of(event) not in {id_of(one) for one in found}:
+                if event is not None and (copies or id_of(event) not in {id_of(one) for one in found}):
                     found.append(event)
-                if holds(found):
+                if holds(found) or stops():
                     return found
         raise AssertionError("the log does not end")
 
@@ -173,7 +193,8 @@ class ReleaseRig:
         found = await self.until(lambda events: any(is_about(event, candidate) for event in events))
         return next(e for e in found if isinstance(e, CandidateEvaluated) and is_about(e, candidate))
 
-    async def _answers(self) -> AsyncIterator[Event]:
+    async def _answers(self) -> AsyncIterator[Event | None]:
+        """Give what is answered, and None whenever nothing is new."""
         async with (
             Publisher(self.settings.kafka, blobs=self.settings.blobs) as publisher,
             Reader(self.settings.kafka) as reader,
@@ -186,9 +207,11 @@ class ReleaseRig:
                 place = Place(topic, partition_of(key, await publisher.num_partitions(topic)))
                 starts[place] = await reader.log_start(*place)
             await reader.follow(starts)
-            async for record in reader:
-                if record.key == key:
-                    yield await resolver.resolve(record)
+            while True:
+                for record in await reader.poll(POLL_S):
+                    if record.key == key:
+                        yield await resolver.resolve(record)
+                yield None
 
     async def releases(self) -> tuple[Release, ...]:
         """Walk the chain."""

@@ -25,3 +25,10 @@ def topics(kafka_bootstrap: str) -> KafkaAccess:
 def rig(topics: KafkaAccess, lakefs: LakefsEndpoint, tmp_path: Path) -> ReleaseRig:
     """A scenario without releases yet."""
     return make_rig(topics, lakefs_access(lakefs), tmp_path, ScenarioName(f"s{uuid4().hex[:16]}"))
+
+
+@pytest.fixture
+def offline_rig(lakefs: LakefsEndpoint, tmp_path: Path) -> ReleaseRig:
+    """A scenario for tests that need no log."""
+    nowhere = KafkaAccess(bootstrap="127.0.0.1:1")
+    return make_rig(nowhere, lakefs_access(lakefs), tmp_path, ScenarioName(f"s{uuid4().hex[:16]}"))
