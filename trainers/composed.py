@@ -12,6 +12,7 @@ from time import time_ns
 from types import FrameType
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from schemas.artifact_fetch import FetchedArtifacts
 from schemas.blobs import open_blob_store
@@ -36,6 +37,7 @@ RELEASES = "releases"
 def run_rank(settings: TrainerSettings, facts: RankFacts) -> None:
     """Train until asked to stop. Raises RejectedError on a configuration that trains nothing."""
     blueprint = blueprint_of(settings)
+    disable_progress_bar()
     is_stopping = stop_when(is_child=facts.rank is not None)
     with ExitStack() as stack:
         if not facts.rank:

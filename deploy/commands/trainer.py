@@ -9,16 +9,13 @@ from time import time_ns
 from typing import Annotated
 
 import typer
-from pydantic import SecretStr
 from rich.console import Console
 from setproctitle import setproctitle
 
 from deploy.configuration import ConfigFile, read_configuration
-from deploy.embedded.lakefs import LakefsCredentials, lakefs_credentials_path
 from deploy.embedded.model import prepare_model
-from deploy.folders import make_folder
+from deploy.lakefs_access import find_lakefs_access
 from deploy.settings import read_cache_dir
-from schemas.artifact_fetch import LakefsAccess
 from schemas.bus import kafka_access
 from schemas.errors import RejectedError
 from schemas.events import TrainingTarget
@@ -37,8 +34,6 @@ from trainers.settings import TrainerSettings, read_rank_facts
 ABANDON = "abandon"
 METRICS_PORT_OFFSET = 1
 """The release service has the first port, stream workers those behind."""
-ACCESS_KEY = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"
-SECRET_KEY = "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"  # the variable's name
 
 ScenarioName = Annotated[
     str | None, typer.Option("--scenario", help="which one, when several are trained here")
@@ -109,25 +104,8 @@ def trainer_settings(settings: Settings, scenario: Scenario) -> TrainerSettings:
         state_dir=settings.reef.state_dir.absolute(),
         kafka=kafka_access(settings.kafka, kafka_login(settings, environ)),
         blobs_url=settings.blobs_url,
-        lakefs=lakefs_access(settings),
+        lakefs=find_lakefs_access(settings, environ),
         metrics_port=settings.observability.metrics_port + METRICS_PORT_OFFSET,
-    )
-
-
-def lakefs_access(settings: Settings) -> LakefsAccess | None:
-    """Find the keys: lakeFS's own variables, or the embedded server's file; without any, no lakeFS."""
-    environ = process_environment()
-    endpoint = settings.lakefs.endpoint
-    if ACCESS_KEY in environ and SECRET_KEY in environ:
-        secret = SecretStr(environ[SECRET_KEY])
-        return LakefsAccess(endpoint=endpoint, access_key_id=environ[ACCESS_KEY], secret_access_key=secret)
-    if not settings.lakefs.is_embedded:
-        return None
-    path = lakefs_credentials_path(settings.reef.state_dir)
-    make_folder(path.parent, setting="reef.state_dir")
-    keys = LakefsCredentials.read_or_make(path)
-    return LakefsAccess(
-        endpoint=endpoint, access_key_id=keys.access_key_id, secret_access_key=keys.secret_access_key
     )
 
 

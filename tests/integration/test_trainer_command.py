@@ -16,6 +16,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
+from deploy.lakefs_access import ACCESS_KEY, SECRET_KEY
 from deploy.ports import free_port
 from schemas.artifacts import manifest_of, read_manifest, verify_folder
 from schemas.blobs import open_blob_store
@@ -91,11 +92,18 @@ def command(deployment: Deployment, *words: str) -> list[str]:
     return [sys.executable, "-m", "deploy.cli", "trainer", "-c", str(deployment.config), *words]
 
 
+def environment() -> dict[str, str]:
+    """Give keys of a lakeFS that these tests never ask: their releases are folders."""
+    return {**os.environ, ACCESS_KEY: "unused", SECRET_KEY: "unused"}
+
+
 @contextmanager
 def running(deployment: Deployment, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a trainer; end it with whatever it started."""
     with (deployment.folder / "trainer.log").open("ab") as log:
-        child = subprocess.Popen(command(deployment, *words), stderr=log, start_new_session=True)
+        child = subprocess.Popen(
+            command(deployment, *words), stderr=log, start_new_session=True, env=environment()
+        )
     try:
         yield child
     finally:
@@ -221,7 +229,12 @@ def test_a_sample_that_cannot_be_read_fails_its_batch_alone(deployment: Deployme
 
 def run_to_its_end(deployment: Deployment, *words: str) -> tuple[int, str]:
     done = subprocess.run(
-        command(deployment, *words), capture_output=True, text=True, timeout=WAIT_S_MAX, check=False
+        command(deployment, *words),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S_MAX,
+        check=False,
+        env=environment(),
     )
     return done.returncode, done.stdout + done.stderr
 

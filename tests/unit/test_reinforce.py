@@ -8,6 +8,7 @@ from recipes.reinforce.recipe import ReinforceRecipe
 from schemas.ids import ExperienceId
 from schemas.objective import Actions
 from schemas.recipe import Pending, RecipeOptions, Report, load_recipe
+from tests.recipe_contract import RECIPE_CHECKS, RecipeCheck
 from tests.tiny import a_batch
 from trainers.batch import Batch
 from trainers.build import objective_type
@@ -46,6 +47,11 @@ def test_equal_rewards_teach_nothing() -> None:
     loss.backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert logits.grad.abs().max().item() == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("check", RECIPE_CHECKS, ids=lambda check: check.__name__)
+def test_the_recipe_keeps_the_contract(check: RecipeCheck) -> None:
+    check("recipes.reinforce.recipe:ReinforceRecipe")
 
 
 def test_the_recipe_is_found_by_its_path_and_so_is_its_objective() -> None:
