@@ -1,0 +1,187 @@
+"""Workers on a real broker: the whole chain, rule by rule; the log is folded again as the judge."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from time import monotonic, time_ns
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from deploy.embedded.kafka import Kafka
+from schemas.bus import TransactionalPublisher
+from schemas.events import (
+    BatchSealed,
+    EventRejected,
+    ExperienceAssembled,
+    OutcomeReason,
+    OutcomeSettled,
+    OutcomeState,
+    ScenarioConfigured,
+)
+from schemas.records import Outgoing
+from schemas.topics import EXPERIENCE, INTERACTIONS, OUTCOMES, REJECTED, TRAINING
+from tests.streams_rig import Rig, a_conversation, a_rig, play_trainer
+from tests.unit.streams.test_batch import an_experience
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+async def rig(kafka_factory: Callable[[], Kafka], tmp_path: Path) -> AsyncIterator[Rig]:
+    """A broker of one's own: topics have the names that they have everywhere."""
+    async with a_rig(kafka_factory().bootstrap, tmp_path) as rig:
+        yield rig
+
+
+async def feed(rig: Rig, name: str, num_conversations: int, num_calls: int = 3) -> int:
+    now_us = time_ns() // 1_000
+    sent = []
+    for number in range(num_conversations):
+        for call, report in a_conversation(f"{name}-{number}", num_calls, now_us):
+            sent += [await rig.publisher.send(call), await rig.publisher.send(report)]
+    for delivery in sent:
+        await delivery
+    return num_conversations * num_calls
+
+
+async def test_calls_and_reports_become_trained_batches(rig: Rig) -> None:
+    await rig.configure(batch_size=8, max_staleness=100)
+    rig.start_worker()
+    stop = asyncio.Event()
+    trainer = asyncio.ensure_future(play_trainer(rig, stop))
+    num_calls = await feed(rig, "chain", 20)
+    outcomes = await rig.until(OUTCOMES, OutcomeSettled, num_calls - 7)
+    stop.set()
+    await trainer
+    await rig.settled()
+    assert {each.state for each in outcomes} == {OutcomeState.TRAINED, OutcomeState.DROPPED}
+    assert {each.reason for each in outcomes} == {None, OutcomeReason.TRAINING_FAILED}
+    assert len({each.receipt for each in outcomes}) == len(outcomes)
+
+
+async def test_what_was_aborted_reaches_no_fold(rig: Rig) -> None:
+    """STREAMS 1 and 5: and the gaps that it leaves are no loss."""
+    await rig.configure(batch_size=4)
+    rig.start_worker()
+    await rig.until(EXPERIENCE, object, 2)
+    async with TransactionalPublisher(rig.access, "another-writer", blobs=rig.blobs) as writer:
+        for number in range(60):
+            is_given_up = number % 3 == 2
+            with suppress(AbortedOnPurposeError):
+                async with writer.transaction():
+                    await write_three(rig, writer, 3 * number, is_given_up)
+    await rig.until(TRAINING, BatchSealed, 1)
+    await rig.settled()
+    assert sum(rig.by_hand.values()) == len(await rig.events(EXPERIENCE, ExperienceAssembled)) == 120
+
+
+async def write_three(rig: Rig, writer: TransactionalPublisher, first: int, is_given_up: bool) -> None:
+    for number in range(first, first + 3):
+        event = an_experience(1_000 + number)
+        await writer.send(event)
+        rig.by_hand[rig.as_written(event, EXPERIENCE)] += not is_given_up
+    if is_given_up:
+        raise AbortedOnPurposeError
+
+
+class AbortedOnPurposeError(Exception):
+    """A transaction that its writer gives up."""
+
+
+async def test_pending_calls_of_a_quiet_partition_expire_after_a_restart(rig: Rig) -> None:
+    """STREAMS 2: a partition is opened when it is assigned, whether or not an event comes."""
+    streams = {"join_window_s": 5, "orphan_window_s": 5, "dedup_window_s": 10}
+    await rig.configure(streams=streams)
+    first = rig.start_worker()
+    await rig.until(INTERACTIONS, ScenarioConfigured, rig.num_partitions)
+    ((call, _),) = a_conversation("quiet", 1, time_ns() // 1_000)
+    await rig.publisher.publish(call)
+    await rig.settled()
+    rig.kill(first)
+    rig.start_worker()
+    (outcome,) = await rig.until(OUTCOMES, OutcomeSettled, 1)
+    assert (outcome.receipt, outcome.reason) == (call.receipt, OutcomeReason.NO_FEEDBACK)
+
+
+async def test_a_worker_that_joins_does_not_make_the_other_load_what_it_keeps(rig: Rig) -> None:
+    """STREAMS 3 and 4: handed over without loss, kept without a reload, and a clean stop loses nothing."""
+    await rig.configure(batch_size=8)
+    first = rig.start_worker()
+    await feed(rig, "one", 10)
+    await rig.until(EXPERIENCE, ExperienceAssembled, 30)
+    opened = rig.log_text().count("partition_opened")
+    second = rig.start_worker()
+    deadline_s = monotonic() + 60
+    while rig.log_text().count("partition_opened") == opened:
+        assert monotonic() < deadline_s, "the second worker opens nothing"
+        await asyncio.sleep(0.5)
+    await feed(rig, "two", 10)
+    await rig.until(EXPERIENCE, ExperienceAssembled, 60)
+    await rig.settled()
+    num_places = 5 * rig.num_partitions
+    assert rig.log_text().count("partition_opened") - opened < num_places, "what was kept was opened again"
+    rig.kill(second, signal.SIGTERM)
+    await feed(rig, "three", 10)
+    await rig.settled()
+    rig.kill(first, signal.SIGTERM)
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+async def test_what_is_no_event_is_refused_with_its_bytes_and_the_rest_goes_on(rig: Rig) -> None:
+    await rig.configure()
+    rig.start_worker()
+    poison = {b"": b"key", b"\xc3\x01" + b"12345678" + b"body": b"unknown", b"x" * 900_000: b"oversize"}
+    for value, key in poison.items():
+        await rig.publisher.publish_record(Outgoing(topic=INTERACTIONS, key=key, value=value, partition=0))
+    await feed(rig, "after", 5)
+    await rig.until(EXPERIENCE, ExperienceAssembled, 15)
+    refused = await rig.until(REJECTED, EventRejected, 3)
+    assert {each.value: each.key for each in refused} == poison
+    assert {each.source_topic for each in refused} == {INTERACTIONS}
+    await rig.settled()
+
+
+async def test_a_missing_topic_stops_the_worker_and_nothing_is_committed(
+    kafka_factory: Callable[[], Kafka], tmp_path: Path
+) -> None:
+    async with a_rig(kafka_factory().bootstrap, tmp_path) as rig:
+        await rig.configure()
+        admin = AIOKafkaAdminClient(bootstrap_servers=rig.access.bootstrap)
+        await admin.start()
+        await admin.delete_topics([REJECTED])
+        await admin.close()
+        worker = rig.start_worker()
+        assert worker.wait(120) == 70
+        assert REJECTED in rig.log_text()
+        assert await rig.all_records(EXPERIENCE) == []
+
+
+async def test_ten_kills_lose_nothing_and_double_nothing(rig: Rig) -> None:
+    await kill_again_and_again(rig, num_kills=10, num_conversations=600, seed=1)
+
+
+async def kill_again_and_again(rig: Rig, *, num_kills: int, num_conversations: int, seed: int) -> None:
+    """Two workers, live traffic, kills and stops at random; a trainer that goes on all the while."""
+    chance = Random(seed)
+    await rig.configure(batch_size=16, max_staleness=1_000)
+    workers = [rig.start_worker(), rig.start_worker()]
+    stop = asyncio.Event()
+    trainer = asyncio.ensure_future(play_trainer(rig, stop))
+    per_round = num_conversations // num_kills
+    for number in range(num_kills):
+        feeding = asyncio.ensure_future(feed(rig, f"round-{number}", per_round))
+        await asyncio.sleep(chance.uniform(2, 9))
+        which = chance.randrange(2)
+        rig.kill(workers[which], chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        workers[which] = rig.start_worker()
+        await feeding
+    await feed(rig, "last", 10)
+    await rig.until(EXPERIENCE, ExperienceAssembled, 3 * (num_conversations + 10), within_s=240)
+    stop.set()
+    await trainer
+    await rig.settled(within_s=240)
+    assert "fold_failed" not in rig.log_text()
