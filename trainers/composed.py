@@ -37,7 +37,7 @@ RELEASES = "releases"
 def run_rank(settings: TrainerSettings, facts: RankFacts) -> None:
     """Train until asked to stop. Raises RejectedError on a configuration that trains nothing."""
     blueprint = blueprint_of(settings)
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     is_stopping = stop_when(is_child=facts.rank is not None)
     with ExitStack() as stack:
         if not facts.rank:
