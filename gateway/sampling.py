@@ -100,4 +100,12 @@ def _constraints(body: Mapping[str, Any]) -> tuple[SamplingConstraint, ...]:
         found.add(SamplingConstraint.STRUCTURED_OUTPUT)
     if body.get("tool_choice") not in (None, "auto", "none"):
         found.add(SamplingConstraint.FORCED_TOOL)
+    if body.get("tools") and any(_is_strict(tool) for tool in body["tools"]):
+        found.add(SamplingConstraint.STRUCTURED_OUTPUT)
     return tuple(sorted(found)) if found else ()
+
+
+def _is_strict(tool: Any) -> bool:
+    """Whether the engine holds a tool's arguments to their schema, by ruling out tokens."""
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    return isinstance(function, Mapping) and bool(function.get("strict"))
