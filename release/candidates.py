@@ -15,7 +15,7 @@ from release.decisions import candidate_evaluated, reason_of
 from release.drafts import training
 from release.evaluation import Content, Measured, Subject, verdict_of
 from release.gate import Facts, judge_base, judge_files
-from release.head import Release
+from release.head import Release, candidate_accepted
 from release.inspection import NOTHING, folder_of, inspect
 from release.lane import Lane
 from release.publish import merge, prepare
@@ -157,6 +157,7 @@ async def _publish(lane: Lane, candidate: CandidateTrained, prepared: Prepared, 
     except ConflictError:
         await _overtaken(lane, candidate, measured)
         return
+    means.metrics.decided(candidate_accepted(release))
     means.metrics.published(release)
     means.metrics.head(release)
 

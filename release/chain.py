@@ -25,6 +25,7 @@ TAG_PREFIX = "rel-"
 PUBLISHED_AT = "published_at_us"
 EVALUATED = "evaluated"
 NAMESPACE_BYTES = 4
+PIN_PREFIX, PIN_CHARS = "content-", 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +158,10 @@ class Chain:
                     "commit: tags are never moved; look at who made it",
                     reason="foreign_tag",
                 ) from error
+
+    async def pin(self, commit_id: str) -> None:
+        """Keep a commit's files from lakeFS's garbage collection, whatever its age: a branch points at it."""
+        await self._repository.create_branch(PIN_PREFIX + commit_id[:PIN_CHARS], commit_id)
 
     async def drop_branch(self, prepared: Prepared) -> None:
         """Remove the branch of a merged commit, which `main` holds now; one that is gone is gone."""

@@ -8,7 +8,7 @@ from release.candidates import completed
 from release.chain import Artifact, Chain
 from release.decisions import check_command, check_held, rollback_target
 from release.drafts import Draft, branch_prefix, promote, rollback
-from release.head import Evaluated, Release, commit_uri
+from release.head import Evaluated, Release, commit_in, commit_uri
 from release.lane import Lane
 from release.log import Seen
 from release.publish import merge, prepare
@@ -16,7 +16,6 @@ from release.reconcile import announce
 from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
 from schemas.events import Operation, PromoteCandidate, RollBackRelease
 from schemas.ids import CandidateId
-from schemas.manifest import Manifest
 
 Command = RollBackRelease | PromoteCandidate
 
@@ -88,7 +87,10 @@ async def held_draft(chain: Chain, command: PromoteCandidate) -> Draft:
 
 async def _publish(lane: Lane, draft: Draft, releases: tuple[Release, ...]) -> None:
     means = lane.means
-    manifest = await _manifest(lane, draft)
+    commit_id = commit_in(draft.artifact_uri or "")
+    manifest = await means.chain.manifest(commit_id or releases[0].release_id)
+    if commit_id is not None:
+        await means.chain.pin(commit_id)
     artifact = Artifact(manifest=manifest, manifest_bytes=manifest.encode(), folder=None)
     async with lane.publishing:
         prepared = await prepare(means.chain, draft, artifact, releases, means.passed)
@@ -97,11 +99,3 @@ async def _publish(lane: Lane, draft: Draft, releases: tuple[Release, ...]) -> N
         await means.chain.drop_branch(prepared)
     means.metrics.published(release)
     means.metrics.head(release)
-
-
-async def _manifest(lane: Lane, draft: Draft) -> Manifest:
-    """Read the manifest of content that is in the repository, or of the base model."""
-    uri = draft.artifact_uri or ""
-    if not uri.startswith("lakefs://"):
-        return await lane.means.chain.manifest((await lane.means.chain.releases())[0].release_id)
-    return await lane.means.chain.manifest(uri.rstrip("/").rsplit("/", 1)[-1])

@@ -108,6 +108,11 @@ def commit_uri(scenario: ScenarioName, commit_id: str) -> str:
     return f"lakefs://{repository_of(scenario)}/{commit_id}/"
 
 
+def commit_in(uri: str) -> str | None:
+    """Give the commit that `commit_uri` named; None for the base model, which is no commit."""
+    return uri.rstrip("/").rsplit("/", 1)[-1] if uri.startswith("lakefs://") else None
+
+
 def tag_of(seq: int) -> str:
     """Name a release's tag."""
     return f"rel-{seq:06d}"
@@ -120,7 +125,7 @@ def events_of(release: Release) -> tuple[ReleaseEvent, ...]:
         case Operation.CREATION:
             return published
         case Operation.TRAINING:
-            return (_accepted(release), *published, swap_requested(release))
+            return (candidate_accepted(release), *published, swap_requested(release))
         case _:
             return (*published, swap_requested(release))
 
@@ -160,7 +165,8 @@ def swap_requested(release: Release) -> SwapRequested:
     )
 
 
-def _accepted(release: Release) -> CandidateEvaluated:
+def candidate_accepted(release: Release) -> CandidateEvaluated:
+    """State that a candidate was published."""
     assert release.head.candidate_id is not None, "training publishes candidates"
     return CandidateEvaluated(
         candidate_id=release.head.candidate_id,

@@ -1,6 +1,6 @@
 """Pure: what engines serve, as events of `reef.serving.v1`.
 
-Next: gateway/app.py
+Next: schemas/__init__.py
 """
 
 from dataclasses import dataclass

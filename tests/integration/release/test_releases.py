@@ -191,6 +191,7 @@ async def test_a_rollback_names_the_older_commits_files(rig: ReleaseRig) -> None
         back = await rig.until_seq(3)
     assert back.artifact_uri == f"lakefs://reef-{rig.scenario}/{releases[1].release_id}/"
     assert back.candidate_id == releases[1].head.candidate_id
+    assert f"content-{releases[1].release_id[:16]}" in await rig.chain.branches()  # no garbage collection
     fetched = FetchedArtifacts(rig.folder / "fetched", rig.settings.lakefs)
     assert fetched.fetch(back.artifact_uri, back.content_sha256).is_dir()
 
