@@ -49,7 +49,9 @@ def compose_stack(settings: Settings, *, cache_dir: Path, without: Collection[st
         cache_dir=cache_dir,
         port=settings.inference.port,
         model=settings.inference.model,
-        device=_device(settings),
+        device=engine_device(settings),
+        num_adapters=num_adapters(settings),
+        adapter_rank=settings.training.lora_rank,
         extra_arguments=settings.inference.engine_args,
     )
     lakefs = LakefsOptions(state_dir=state_dir, cache_dir=cache_dir, port=settings.lakefs.port)
@@ -60,6 +62,13 @@ def compose_stack(settings: Settings, *, cache_dir: Path, without: Collection[st
     )
 
 
-def _device(settings: Settings) -> Device:
+def num_adapters(settings: Settings) -> int:
+    """Count the scenarios that train an adapter."""
+    default = settings.training.target
+    return sum((one.target or default) == "lora" for one in settings.reef.scenarios)
+
+
+def engine_device(settings: Settings) -> Device:
+    """Say where the embedded engine runs."""
     given = settings.inference.device
     return find_device() if given == "auto" else given

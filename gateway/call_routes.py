@@ -89,6 +89,8 @@ async def _scenario_status(parts: StatusParts, name: str) -> dict[str, Any]:
         "serving": None
         if serving is None
         else {"release_id": serving.release_id, "release_seq": serving.release_seq},
+        "wanted_release_id": None if state is None else state.wanted_release_id,
+        "swap_problem": None if state is None else state.swap_problem,
         "open_calls": 0 if state is None else len(state.streams),
         "pending_calls": await parts.views.num_pending(name),
         "outcomes": dict(await parts.views.outcomes_by_reason(name)),

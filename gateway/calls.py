@@ -122,11 +122,7 @@ class Calls:
         route = _route(state, exchange, ask)
         receipt = self._mint(state, route) if exchange.head.is_recorded else None
         exchange.receipt, exchange.release_id = receipt, serving.release_id
-        spans = state.streams.open(
-            serving.release_seq,
-            is_buffered=not ask.is_stream,
-            now_s=asyncio.get_running_loop().time(),
-        )
+        spans = state.streams.open(serving, is_buffered=not ask.is_stream)
         return Call(
             exchange=exchange,
             dialect=dialect,
@@ -152,7 +148,8 @@ class Calls:
         upstream = call.ask.upstream
         upstream["model"] = call.serving.engine_model
         salt = upstream.get("cache_salt")
-        upstream["cache_salt"] = f"{call.serving.release_id}:{salt}" if salt else call.serving.release_id
+        own = call.serving.cache_salt
+        upstream["cache_salt"] = f"{own}:{salt}" if salt else own
         call.engine, answer = await self._engines.post(call.route, call.ask.path, orjson.dumps(upstream))
         return answer
 

@@ -7,7 +7,7 @@ Next: gateway/dialect.py
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,16 +29,30 @@ IDLE_S_MAX = 4.0
 """Shorter than the 5 s after which the engine closes idle connections."""
 LOOK_S = 0.5
 """How often an engine that is down is looked at."""
+WATCH_S = 1.0
+"""How often one that is up is looked at; none ends and starts again within it."""
 ASIDE_S_MAX = 30.0
 """Deadline of questions that are no client's."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
+class NotAdmittedError(UnavailableError):
+    """The engine runs, and is not known to hold the release that serves."""
+
+    def __init__(self, url: str) -> None:
+        """Name the engine."""
+        super().__init__(
+            f"expected the engine at {url} to hold the release that serves, it is being given it: "
+            "retry after the seconds of Retry-After",
+            reason="engine_not_ready",
+        )
+
+
 class Engine:
     """One engine."""
 
-    __slots__ = ("door", "is_down", "logprobs_mode", "num_in_flight", "url")
+    __slots__ = ("door", "is_admitted", "is_down", "logprobs_mode", "num_in_flight", "url")
 
     def __init__(self, url: str, connector: aiohttp.TCPConnector) -> None:
         """Take it to be up until it is not."""
@@ -46,6 +60,8 @@ class Engine:
         self.door = EngineDoor(url, connector)
         self.num_in_flight = 0
         self.is_down = False
+        self.is_admitted = True
+        """Whether it holds the release that serves, as far as anybody has to look."""
         self.logprobs_mode = UNKNOWN_LOGPROBS
 
     async def post(self, path: str, body: bytes) -> EngineAnswer:
@@ -67,16 +83,17 @@ class Engines:
     """All engines of this gateway, and the connections to them."""
 
     def __init__(
-        self, urls: Sequence[str], *, wait_s: float, on_up: Callable[[Sequence[str]], None] | None = None
+        self, urls: Sequence[str], *, wait_s: float, guard: Callable[[], None] | None = None
     ) -> None:
         """Take the addresses.
 
-        `wait_s` is how long a call waits for an engine that is down; `on_up` hears the names of the models of
-        an engine that came up.
+        `wait_s` is how long a call waits for an engine that is down. With a `guard`, an engine that comes up
+        takes no call until somebody has looked at what it holds and set `is_admitted`; the guard is called to
+        say that there is something to look at.
         """
         self._urls = urls
         self._wait_s = wait_s
-        self._on_up = on_up
+        self._guard = guard
         self._looks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -87,8 +104,16 @@ class Engines:
         )
         self.engines = tuple(Engine(url, self._connector) for url in self._urls)
         for engine in self.engines:
+            engine.is_admitted = self._guard is None
             self._look_after(engine)
+            if self._guard is not None:
+                self._begin(self._watch(engine))
         return self
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """What asks an engine things that are no client's call."""
+        return self._session
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,7 +128,8 @@ class Engines:
         """Choose the engine of a call. Raises EngineDownError when all are down."""
         if len(self.engines) == 1:
             return self.engines[0]
-        up = [engine for engine in self.engines if not engine.is_down] or self.engines
+        admitted = [engine for engine in self.engines if engine.is_admitted] or self.engines
+        up = [engine for engine in admitted if not engine.is_down] or admitted
         idlest = min(up, key=lambda engine: engine.num_in_flight)
         own = up[int(route, 16) % len(up)]
         return own if own.num_in_flight - idlest.num_in_flight <= STICKY_LEAD_MAX else idlest
@@ -116,7 +142,7 @@ class Engines:
         while True:
             try:
                 return await self._post_once(route, path, body)
-            except EngineDownError:
+            except (EngineDownError, NotAdmittedError):
                 if asyncio.get_running_loop().time() >= deadline_s:
                     raise
             await asyncio.sleep(min(LOOK_S, self._wait_s))
@@ -124,6 +150,8 @@ class Engines:
     async def _post_once(self, route: Route, path: str, body: bytes) -> tuple[Engine, EngineAnswer]:
         for _ in self.engines:
             engine, answer = self.choose(route), None
+            if not engine.is_admitted:
+                raise NotAdmittedError(engine.url)
             engine.num_in_flight += 1
             try:
                 answer = await engine.post(path, body)
@@ -143,16 +171,39 @@ class Engines:
             _log.warning("engine_down", engine=engine.url)
             self._look_after(engine)
 
+    def expect_restart(self, engine: Engine) -> None:
+        """Know that an engine was ended, and wait until it is back."""
+        self._send_away(engine)
+        self._on_down(engine)
+
+    def _send_away(self, engine: Engine) -> None:
+        if self._guard is not None:
+            engine.is_admitted = False
+
     def _look_after(self, engine: Engine) -> None:
-        task = asyncio.create_task(self._until_up(engine))
+        self._begin(self._until_up(engine))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._looks.add(task)
         task.add_done_callback(self._looks.discard)
+
+    async def _watch(self, engine: Engine) -> None:
+        """See an engine go even when nobody calls: what comes back later may hold other weights."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if not engine.is_down and not await self._is_up(engine):
+                self._send_away(engine)
+                self._on_down(engine)
 
     async def _until_up(self, engine: Engine) -> None:
         while not await self._is_up(engine):
             engine.is_down = True
+            self._send_away(engine)
             await asyncio.sleep(LOOK_S)
         engine.is_down = False
+        if self._guard is not None:
+            self._guard()
         await self._learn(engine)
         _log.info("engine_up", engine=engine.url, logprobs_mode=engine.logprobs_mode)
 
@@ -164,8 +215,6 @@ class Engines:
         except (UnavailableError, RejectedError) as error:
             _log.warning("engine_not_probed", engine=engine.url, reason=error.reason)
             return
-        if self._on_up is not None:
-            self._on_up(names)
 
     async def _is_up(self, engine: Engine) -> bool:
         try:

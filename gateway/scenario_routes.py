@@ -65,7 +65,9 @@ def _add_reading(router: APIRouter, parts: ScenarioParts) -> None:
         name = _resolved(request, parts, scenario)
         rows = await parts.views.releases(name)
         metrics = [await _metrics_of(parts, row) for row in rows]
-        return as_json({"scenario": name, "releases": release_rows(rows, metrics)})
+        state = parts.catalog.get(name)
+        serving = None if state is None or state.serving is None else state.serving.release_seq
+        return as_json({"scenario": name, "releases": release_rows(rows, metrics, serving_seq=serving)})
 
     @router.get("/reef/scenarios/{scenario}/releases/{release_id}/lineage")
     async def lineage(request: Request, scenario: str, release_id: str) -> Response:
@@ -129,14 +131,17 @@ def contract_of(known: KnownScenario, score_abs_max: float) -> dict[str, Any]:
     }
 
 
-def release_rows(rows: Sequence[Found], metrics: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Show a chain, newest first; the newest is the current one."""
+def release_rows(
+    rows: Sequence[Found], metrics: Sequence[Mapping[str, float]], *, serving_seq: int | None
+) -> list[dict[str, Any]]:
+    """Show a chain, newest first; the newest is the current one, and pending until it serves."""
     return [
         {
             **row,
             "content_id": row["content_sha256"],
             "current": number == 0,
-            "pending": False,
+            "serving": row["release_seq"] == serving_seq,
+            "pending": serving_seq is None or row["release_seq"] > serving_seq,
             "restorable": number > 0,
             "metrics": dict(measured),
         }

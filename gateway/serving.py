@@ -16,7 +16,7 @@ class Serving:
     """A release that answers. A swap puts another one in its place; this one never changes."""
 
     release_id: ReleaseId
-    """The release; also the salt of the engine's prefix cache."""
+    """The release."""
     release_seq: int
     """Its place in the chain."""
     engine_model: str
@@ -25,28 +25,43 @@ class Serving:
     """Of the tokenizer that makes the ids."""
     chat_template_digest: Sha256
     """Of the template that renders prompts."""
+    weights_release_id: ReleaseId | None = None
+    """Another scenario's release whose weights the engines hold, below this one; None: its own."""
+
+    @property
+    def cache_salt(self) -> str:
+        """What keeps the engines from using a cache that other weights filled."""
+        if self.weights_release_id is None:
+            return self.release_id
+        return f"{self.release_id}@{self.weights_release_id}"
 
 
 class Spans:
     """The runs of tokens of one open answer, by release."""
 
-    __slots__ = ("_closed", "_is_buffered", "_num_open", "_seq", "largest_gap_s", "last_at_s")
+    __slots__ = ("_closed", "_is_buffered", "_num_open", "_seq", "engine_model", "largest_gap_s", "last_at_s")
 
-    def __init__(self, release_seq: int, *, is_buffered: bool, now_s: float) -> None:
+    def __init__(self, serving: Serving, *, is_buffered: bool) -> None:
         """Begin on the release that serves."""
-        self._seq = release_seq
+        self._seq = serving.release_seq
         self._is_buffered = is_buffered
         self._closed: list[WeightSpan] = []
         self._num_open = 0
-        self.last_at_s = now_s
+        self.engine_model = serving.engine_model
+        self.last_at_s: float | None = None
+        """When tokens came last; None before the first: waiting for a first token is no gap."""
         self.largest_gap_s = 0.0
 
     def add(self, num_tokens: int, now_s: float) -> None:
         """Count tokens of the release that serves; `now_s` is the loop's clock."""
         self._num_open += num_tokens
-        gap_s = now_s - self.last_at_s
-        self.largest_gap_s = max(self.largest_gap_s, gap_s)
+        self.largest_gap_s = self.gap_s(now_s)
         self.last_at_s = now_s
+
+    def gap_s(self, now_s: float) -> float:
+        """Give the largest gap between tokens, the one that is open now included."""
+        open_s = 0.0 if self.last_at_s is None else now_s - self.last_at_s
+        return max(self.largest_gap_s, open_s)
 
     def close(self, new_release_seq: int) -> None:
         """End the run: whatever arrived until now came from the old release (WEIGHTS 8)."""
@@ -70,19 +85,25 @@ class OpenStreams:
     def __init__(self) -> None:
         """Begin with none."""
         self._open: set[Spans] = set()
+        self._largest_ended_s = 0.0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, release_seq: int, *, is_buffered: bool, now_s: float) -> Spans:
+    def open(self, serving: Serving, *, is_buffered: bool) -> Spans:
         """Begin an answer."""
-        spans = Spans(release_seq, is_buffered=is_buffered, now_s=now_s)
+        spans = Spans(serving, is_buffered=is_buffered)
         self._open.add(spans)
         return spans
 
     def remove(self, spans: Spans) -> None:
         """End an answer."""
         self._open.discard(spans)
+        self._largest_ended_s = max(self._largest_ended_s, spans.largest_gap_s)
+
+    def num_on(self, engine_model: str) -> int:
+        """Count the open answers that were asked of a model by this name."""
+        return sum(spans.engine_model == engine_model for spans in self._open)
 
     def close_spans(self, new_release_seq: int) -> None:
         """Fence: tokens that arrive from here on are the new release's. Call it paused and silent."""
@@ -91,12 +112,13 @@ class OpenStreams:
 
     def restart_gaps(self) -> None:
         """Begin measuring the largest gap of each open stream anew."""
+        self._largest_ended_s = 0.0
         for spans in self._open:
             spans.largest_gap_s = 0.0
 
-    def largest_gap_s(self) -> float:
-        """Give the largest gap between chunks since the last restart; 0 without streams."""
-        return max((spans.largest_gap_s for spans in self._open), default=0.0)
+    def largest_gap_s(self, now_s: float) -> float:
+        """Give the largest gap between chunks of any stream since the last restart; 0 without streams."""
+        return max(self._largest_ended_s, *(spans.gap_s(now_s) for spans in self._open), 0.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,5 +133,9 @@ class ScenarioState:
     """Release 0, which a request may name (RULINGS 19)."""
     streams: OpenStreams = field(default_factory=OpenStreams)
     """Its open answers."""
+    wanted_release_id: ReleaseId | None = None
+    """What it is to serve; another one than it serves while a swap is under way or failed."""
+    swap_problem: str | None = None
+    """Why the last swap failed; None once one succeeded."""
     is_retired: bool = False
     """Retired scenarios answer nothing new."""

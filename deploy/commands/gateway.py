@@ -10,7 +10,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 import typer
@@ -19,14 +18,13 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from setproctitle import setproctitle
 
 from deploy.configuration import ConfigFile, read_configuration
-from deploy.embedded.model import PREPARED_MODELS, model_name, prepare_model
-from deploy.settings import read_cache_dir
+from deploy.embedded.model import model_name
+from deploy.hot_swap import Serving, opened_swapping
 from gateway.auth import Token
 from gateway.catalog import Catalog
 from gateway.composed import Parts, gateway_app, own_checks
 from gateway.engines import Engines
 from gateway.gate import Gate
-from gateway.heads import Heads
 from gateway.health import Health
 from gateway.keeping import Keeping, KeepingOptions, opened_keeping
 from gateway.metrics import CallMetrics
@@ -35,17 +33,17 @@ from gateway.request_log import StderrRequestLog
 from gateway.scenarios import ScenarioOptions
 from gateway.server import bound_socket, server_for
 from gateway.settings import CallSettings, call_settings, door_tokens
+from gateway.swapping import Swapping
 from schemas.blobs import open_blob_store
 from schemas.bus import KafkaAccess, kafka_access
 from schemas.errors import UnavailableError
-from schemas.ids import ScenarioName, Sha256
+from schemas.ids import ScenarioName
 from schemas.logs import configure_logs
 from schemas.settings import ScenarioSettings, Settings
 from schemas.settings.receipt_keys import obtain_receipt_keys
 from schemas.settings.scenarios import scenario_of, scenarios_of
 from schemas.settings.secrets import kafka_login, tokens_of
 from schemas.settings.settings import process_environment
-from schemas.tokenizer import chat_template_digest
 from schemas.topic_admin import ensure_topics
 from schemas.topics import topic_table
 
@@ -54,8 +52,6 @@ CATCH_UP_S_MAX = 10.0
 TOPICS_RETRY_S = 2.0
 GC_THRESHOLDS = (50_000, 20, 50)
 """Rarer than Python's own: a call makes thousands of objects that die by themselves."""
-NO_TEMPLATE = Sha256("0" * 64)
-"""Where the model's folder is not on this machine."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -116,13 +112,10 @@ async def serve(settings: Settings, secrets: Secrets, listener: socket.socket) -
 @asynccontextmanager
 async def opened_parts(settings: Settings, secrets: Secrets) -> AsyncIterator[Parts]:
     """Open everything that a gateway consists of, in order; close it in reverse."""
-    registry = new_registry()
+    registry, wake = new_registry(), asyncio.Event()
     catalog = Catalog(scenario.name for scenario in settings.reef.scenarios)
-    calls = calls_of(settings, secrets)
-    heads = Heads(catalog, engine_model=calls.public_model, chat_template_digest=template_of(settings))
-    engines = Engines(
-        settings.inference.engine_urls, wait_s=settings.inference.engine_wait_s, on_up=heads.engine_up
-    )
+    engines = Engines(settings.inference.engine_urls, wait_s=settings.inference.engine_wait_s, guard=wake.set)
+    gate = Gate(wait_s_max=settings.inference.swap_deadline_s)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(lambda: keep_topics(settings, secrets.access)))
         await stack.enter_async_context(engines)
@@ -137,16 +130,19 @@ async def opened_parts(settings: Settings, secrets: Secrets) -> AsyncIterator[Pa
             )
         )
         checks |= keeping.checks
-        await begin_heads(heads, keeping)
+        serving = Serving(catalog=catalog, engines=engines, gate=gate, keeping=keeping, registry=registry)
+        swapping = await stack.enter_async_context(opened_swapping(settings, serving, wake))
+        await begin_swapping(swapping, keeping)
+        await stack.enter_async_context(running(swapping.run))
         yield Parts(
             catalog=catalog,
             engines=engines,
             recorder=keeping.outbox,
             metrics=CallMetrics(registry),
-            gate=Gate(wait_s_max=settings.inference.swap_deadline_s),
+            gate=gate,
             health=health,
             tokens=secrets.tokens,
-            settings=calls,
+            settings=calls_of(settings, secrets),
             log=StderrRequestLog(
                 settings.observability.log_format,
                 is_quiet=settings.observability.log_level in ("warning", "error"),
@@ -155,12 +151,11 @@ async def opened_parts(settings: Settings, secrets: Secrets) -> AsyncIterator[Pa
         )
 
 
-async def begin_heads(heads: Heads, keeping: Keeping) -> None:
-    """Serve the heads of the chains as soon as the log, or what is remembered of it, tells of them."""
-    keeping.following.listen(heads.hear)
+async def begin_swapping(swapping: Swapping, keeping: Keeping) -> None:
+    """Let requests be heard, and read the log first: a start serves the head of the chain (RULINGS 23)."""
+    keeping.following.listen(swapping.hear)
     if not await keeping.following.caught_up(CATCH_UP_S_MAX):
         _log.warning("log_not_read", detail=keeping.following.problem)
-    await heads.recall(keeping.views)
 
 
 def new_registry() -> CollectorRegistry:
@@ -180,15 +175,6 @@ def calls_of(settings: Settings, secrets: Secrets) -> CallSettings:
         public_model=model_name(settings.inference.model),
         receipt_keys=secrets.receipt_keys,
     )
-
-
-def template_of(settings: Settings) -> Sha256:
-    """Name the chat template of the model, if its folder is here."""
-    given = settings.inference.model
-    if given not in PREPARED_MODELS and not (Path(given).expanduser() / "config.json").is_file():
-        return NO_TEMPLATE
-    model = prepare_model(given, read_cache_dir())
-    return chat_template_digest(Path(model.source)) if model.is_local else NO_TEMPLATE
 
 
 def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:

@@ -10,6 +10,7 @@ from pathlib import Path
 from deploy.daemon import Daemon, Launch
 from deploy.embedded.engine_environment import Device, prepare_engine_environment
 from deploy.embedded.model import Model, prepare_model
+from deploy.embedded.served_folder import read_served_folder
 from deploy.ports import HOST, require_free_port
 from deploy.probe import answers
 
@@ -25,7 +26,15 @@ _ARGUMENTS = (
     "--generation-config=vllm",  # else a model's own top_p, top_k and temperature fill what a client omits
     "--logprobs-mode=processed_logprobs",  # those of the distribution that was sampled from
 )
+_WEIGHT_ARGUMENTS = (
+    '--weight-transfer-config={"backend":"reef"}',
+    "--worker-extension-cls=reef_engine.extension.ReefWorkerExtension",
+)
 _CPU_KV_CACHE_GIB = 1
+_ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as the largest rank."""
+_ADAPTERS_SPARE = 2
+"""One that still answers its last requests, and a candidate under evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,10 @@ class EngineOptions:
     """A folder, a name that the project prepares, or a hub id."""
     device: Device
     """Which build of vLLM runs."""
+    num_adapters: int = 0
+    """Scenarios that train an adapter."""
+    adapter_rank: int = 16
+    """Of those adapters."""
     extra_arguments: tuple[str, ...] = ()
     """Further arguments of vLLM; they come last, so they win."""
 
@@ -105,11 +118,13 @@ class Engine:
         return (
             "-m",
             "vllm.entrypoints.openai.api_server",
-            f"--model={self.model.source}",
+            f"--model={read_served_folder(self._options.state_dir, model=self.model.source)}",
             f"--served-model-name={self.model.name}",
             f"--host={HOST}",
             f"--port={self._options.port}",
             *_ARGUMENTS,
+            *_WEIGHT_ARGUMENTS,
+            *_adapter_arguments(self._options),
             *((*_CPU_ARGUMENTS, *_context_argument(self.model)) if on_cpu else ()),
             *self._options.extra_arguments,
         )
@@ -118,6 +133,7 @@ class Engine:
         cache_dir = self._options.cache_dir
         return {
             "VLLM_SERVER_DEV_MODE": "1",  # opens the routes that change weights
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if self._options.num_adapters else "0",
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1" if self.model.is_local else "0",
@@ -126,6 +142,17 @@ class Engine:
             "VLLM_CONFIG_ROOT": str(cache_dir / "vllm-config"),
             "PYTHONDONTWRITEBYTECODE": "",
         }
+
+
+def _adapter_arguments(options: EngineOptions) -> tuple[str, ...]:
+    if not options.num_adapters:
+        return ()
+    rank = next((rank for rank in _ADAPTER_RANKS if rank >= options.adapter_rank), options.adapter_rank)
+    return (
+        "--enable-lora",
+        f"--max-lora-rank={rank}",
+        f"--max-loras={options.num_adapters + _ADAPTERS_SPARE}",
+    )
 
 
 def _context_argument(model: Model) -> tuple[str, ...]:

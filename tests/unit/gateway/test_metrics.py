@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.metrics import CallMetrics
 from gateway.outbox_metrics import OutboxMetrics
 from gateway.reporting import ReportMetrics
+from gateway.swap_metrics import SwapMetrics
 from gateway.tallies import Spread, Tallies, Tally
 
 DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -17,7 +18,7 @@ ROW = re.compile(r"^\| `(reef_gateway_\w+)` \| (\w+) \|", re.MULTILINE)
 
 def test_the_table_of_metrics_is_what_the_gateway_registers() -> None:
     registry = CollectorRegistry()
-    for metrics in (CallMetrics, OutboxMetrics, ReportMetrics):
+    for metrics in (CallMetrics, OutboxMetrics, ReportMetrics, SwapMetrics):
         metrics(registry)
     counted = set()
     for family in registry.collect():

@@ -1,5 +1,6 @@
 """A capture is exact, or the event says in which way it is not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,8 @@ def test_defaults_are_written_where_the_client_said_nothing() -> None:
         ({"tool_choice": {"type": "function"}}, (SamplingConstraint.FORCED_TOOL,)),
         ({"tool_choice": "auto"}, ()),
         ({"response_format": {"type": "text"}}, ()),
+        ({"tools": [{"function": {"strict": True}}]}, (SamplingConstraint.STRUCTURED_OUTPUT,)),
+        ({"tools": [{"function": {"name": "x"}}, 3]}, ()),
         ({"response_format": {"type": "json_object"}}, (SamplingConstraint.STRUCTURED_OUTPUT,)),
         ({"min_tokens": 3}, (SamplingConstraint.MIN_TOKENS,)),
         ({"min_tokens": 0}, ()),
@@ -159,7 +162,7 @@ def test_a_parameter_that_is_no_finite_number_is_refused(value: Any) -> None:
 
 def test_a_stream_across_two_swaps_has_a_span_each() -> None:
     streams = OpenStreams()
-    spans = streams.open(4, is_buffered=False, now_s=0.0)
+    spans = streams.open(serving(4), is_buffered=False)
     spans.add(3, 0.1)
     streams.close_spans(5)
     spans.add(2, 0.9)
@@ -168,20 +171,45 @@ def test_a_stream_across_two_swaps_has_a_span_each() -> None:
         WeightSpan(release_seq=4, num_tokens=3),
         WeightSpan(release_seq=5, num_tokens=2),
     )
-    assert streams.largest_gap_s() == pytest.approx(0.8)
+    assert streams.largest_gap_s(1.0) == pytest.approx(0.8)
     streams.remove(spans)
     assert len(streams) == 0
 
 
+def test_the_largest_gap_counts_streams_that_stand_still_and_those_that_ended() -> None:
+    streams = OpenStreams()
+    ended, still, waiting = (streams.open(serving(4), is_buffered=False) for _ in range(3))
+    for spans in (ended, still):
+        spans.add(1, 10.0)
+    streams.restart_gaps()
+    ended.add(1, 10.3)
+    streams.remove(ended)
+    assert streams.largest_gap_s(10.1) == pytest.approx(0.3)
+    assert streams.largest_gap_s(10.5) == pytest.approx(0.5)
+    waiting.add(1, 11.0)  # a first token is waited for, which is no gap
+    streams.remove(still)
+    assert streams.largest_gap_s(11.1) == pytest.approx(0.3)
+    streams.restart_gaps()
+    assert streams.largest_gap_s(11.0) == 0.0
+
+
+def test_a_cache_below_other_weights_has_another_salt() -> None:
+    own = serving(4)
+    below = replace(own, weights_release_id=serving(9).release_id)
+    assert own.cache_salt == own.release_id
+    assert below.cache_salt != own.cache_salt
+    assert below.cache_salt != serving(9).release_id
+
+
 def test_a_stream_that_had_no_token_yet_belongs_to_the_new_release() -> None:
-    spans = Spans(4, is_buffered=False, now_s=0.0)
+    spans = Spans(serving(4), is_buffered=False)
     spans.close(5)
     spans.add(2, 0.0)
     assert spans.finish() == (WeightSpan(release_seq=5, num_tokens=2),)
 
 
 def test_a_buffered_call_across_a_swap_does_not_know_its_split() -> None:
-    spans = Spans(4, is_buffered=True, now_s=0.0)
+    spans = Spans(serving(4), is_buffered=True)
     spans.close(5)
     spans.add(7, 0.0)
     assert spans.finish() == (

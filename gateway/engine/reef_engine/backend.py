@@ -1,0 +1,123 @@
+"""Shell: the weight-transfer backend `reef` as vLLM drives it: start, update (which only begins), finish.
+
+vLLM keeps one session open from start to finish and closes it when an update raises: so an update that asks
+for it raises on purpose. What raises in finish leaves a session that nothing reopens: a restart must.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+
+from reef_engine.groups import Seat
+from reef_engine.ranks import WorkerPlace, group_rank
+from reef_engine.shadow import exchange, outline, require_swappable
+from reef_engine.staging import Models, Staging
+from reef_engine.tensors import Transfer
+
+ABANDONED = "reef: the session is closed as was asked"
+
+
+@dataclass
+class InitInfo(WeightTransferInitInfo):
+    """Nothing: a group lives for one transfer."""
+
+
+@dataclass(kw_only=True)
+class UpdateInfo(WeightTransferUpdateInfo):
+    """Where the weights come from."""
+
+    swap_id: str
+    transport: str = "folder"
+    folder: str = ""
+    port: int = 0
+    first_rank: int = 1
+    group_size: int = 2
+    deadline_s: float = 30.0
+    is_abandoned: bool = False
+
+
+class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """One worker's side."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+    supports_draft_weight_update = False
+
+    def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
+        """Make the outline now, while nothing is served."""
+        super().__init__(config, vllm_config, device, model)
+        require_swappable(vllm_config, device)
+        self._models = Models(
+            live=model, outline=outline(vllm_config), config=self.model_config, device=device
+        )
+        self._staging: Staging | None = None
+        self._is_broken = False
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        """Do nothing: a group lives for one transfer."""
+
+    def start_weight_update(self) -> None:
+        """Forget what was staged before."""
+        self._drop()
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Begin to stage, and return at once. Raises RuntimeError to close the session when asked to."""
+        info = self.parse_update_info(update_info)
+        self._drop()
+        if info.is_abandoned:
+            raise RuntimeError(ABANDONED)
+        self._staging = Staging(info.swap_id, self._source(info), self._models, deadline_s=info.deadline_s)
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        """Never called: `update_weights` begins the staging itself."""
+        raise NotImplementedError
+
+    def finish_weight_update(self) -> None:
+        """Exchange the weights. Raises RuntimeError when they are not all here."""
+        staging, self._is_broken = self._staging, True
+        if staging is None:
+            raise RuntimeError("expected staged weights, got none: begin with update_weights")
+        exchange(staging.pairs(), self.device)
+        self._staging, self._is_broken = None, False
+
+    def shutdown(self) -> None:
+        """Leave nothing under way."""
+        self._drop()
+
+    def look(self) -> dict[str, Any]:
+        """Say how far the staging is."""
+        if self._is_broken:
+            return {"phase": "broken", "swap_id": "", "detail": "a finish failed", "num_bytes": 0}
+        if self._staging is None:
+            return {"phase": "idle", "swap_id": "", "detail": "", "num_bytes": 0}
+        phase, detail = self._staging.look()
+        return {
+            "phase": phase,
+            "swap_id": self._staging.swap_id,
+            "detail": detail,
+            "num_bytes": self._staging.num_bytes,
+        }
+
+    def _source(self, info: UpdateInfo) -> Path | Transfer:
+        if info.transport == "folder":
+            return Path(info.folder)
+        parallel = self.parallel_config
+        place = WorkerPlace(
+            rank=parallel.rank,
+            world_size=parallel.world_size,
+            data_parallel_index=parallel.data_parallel_index,
+        )
+        rank = group_rank(place, first_rank=info.first_rank, group_size=info.group_size)
+        seat = Seat(rank=rank, group_size=info.group_size, deadline_s=info.deadline_s)
+        return Transfer(transport=info.transport, port=info.port, seat=seat, device=self.device)
+
+    def _drop(self) -> None:
+        if self._staging is not None:
+            self._staging.abandon()
+        self._staging = None

@@ -1,0 +1,94 @@
+"""Shell: one staging: a thread that fills a shadow model while the engine serves, and what became of it.
+
+Not the exchange, which the engine's own thread does. Nobody waits for a thread that hangs: it is left behind,
+with its group thrown away, and what it may still do is not looked at.
+"""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from reef_engine.shadow import Pair, filled, paired
+from reef_engine.tensors import Named, Transfer, folder_tensors
+
+Phase = Literal["staging", "ready", "failed"]
+EXPECTED = (RuntimeError, ValueError, LookupError, OSError, AttributeError, TypeError)
+"""What torch, vLLM's loaders and disks raise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """What a staging works on."""
+
+    live: Any
+    """The model that serves."""
+    outline: Any
+    """Its shape."""
+    config: Any
+    """vLLM's configuration of it."""
+    device: torch.device
+    """Where it is."""
+
+
+class Staging:
+    """Filling one shadow."""
+
+    def __init__(self, swap_id: str, source: Path | Transfer, models: Models, *, deadline_s: float) -> None:
+        """Begin at once, in a thread of its own."""
+        self.swap_id = swap_id
+        self._source, self._models = source, models
+        self._late_at_s = time.monotonic() + deadline_s
+        self._pairs: tuple[Pair, ...] | None = None
+        self._problem: str | None = None
+        self.num_bytes = 0
+        self._thread = threading.Thread(target=self._run, name="reef-staging", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        gc.collect()  # the shadow before this one; inside the pause it would cost half a second
+        try:
+            shadow = filled(self._models.outline, self._counted(), self._models.config, self._models.device)
+            if self._models.device.type == "cuda":
+                torch.cuda.current_stream().synchronize()
+            self._pairs = paired(self._models.live, shadow)
+        except EXPECTED as error:
+            self._problem = f"{type(error).__name__}: {error}"
+
+    def _counted(self) -> Iterator[Named]:
+        tensors = (
+            self._source.tensors() if isinstance(self._source, Transfer) else folder_tensors(self._source)
+        )
+        for name, tensor in tensors:
+            self.num_bytes += tensor.nbytes
+            yield name, tensor
+
+    def look(self) -> tuple[Phase, str]:
+        """Say how far it is, and why it failed."""
+        if self._pairs is not None:
+            return "ready", ""
+        if self._problem is not None:
+            return "failed", self._problem
+        if not self._thread.is_alive():
+            return "failed", "the staging thread ended without a result: see the engine's log"
+        if time.monotonic() >= self._late_at_s:
+            return "failed", "deadline: the weights did not come in time"
+        return "staging", ""
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """Give what is to be exchanged, waiting for it to the deadline. Raises RuntimeError."""
+        self._thread.join(max(0.0, self._late_at_s - time.monotonic()))
+        phase, problem = self.look()
+        if phase != "ready" or self._pairs is None:
+            raise RuntimeError(f"expected staged weights, got {phase}: {problem}")
+        return self._pairs
+
+    def abandon(self) -> None:
+        """Leave it behind."""
+        if isinstance(self._source, Transfer):
+            self._source.abandon()

@@ -1,0 +1,287 @@
+"""Shell: the hot swap: engines that go on answering get the weights of another release, forward or back.
+
+Not the deciding when, nor what follows a failure: gateway/swapping.py. Adapters take another road, without a
+pause: gateway/adapters.py.
+
+Next: schemas/events/serving.py
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.catalog import Catalog
+from gateway.gate import Gate
+from gateway.serving import OpenStreams
+from gateway.target import Target, first_ranks
+from gateway.weight_routes import WeightRoutes, WorkerStaging
+from gateway.weight_sender import WeightSender
+from schemas.errors import ConflictError, ReefError, UnavailableError
+
+POLL_S = 0.02
+"""Between two looks at a staging; each waits for a step of the engine."""
+GAP_WATCH_S = 1.0
+"""How long after a swap gaps of streams still count as its."""
+ABANDON_S_MAX = 5.0
+RESUME_S_MAX = 5.0
+"""Of undoing a pause that came to nothing."""
+
+
+class FinishError(UnavailableError):
+    """An engine was paused and does not hold what it should: only a restart makes it answer again."""
+
+
+class Clock(Protocol):
+    """The loop's clock."""
+
+    def time(self) -> float:
+        """Seconds, from anywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapParts:
+    """What a swap works with."""
+
+    catalog: Catalog
+    """Every scenario's open streams: all are frozen, whoever's release it is."""
+    gate: Gate
+    """Holds new calls while engines are paused."""
+    sender: WeightSender | None
+    """None with the transport `folder`."""
+    transport: str
+    """`nccl`, `gloo` or `folder`."""
+    deadline_s: float
+    """Of the whole, from staging to resuming."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swapped:
+    """A swap that was carried out."""
+
+    num_bytes: int
+    """Weights moved."""
+    stage_s: float
+    """While the old release served."""
+    pause_s: float
+    """From sending the pause to the answer of the resume."""
+    gap_s: float
+    """Largest of any stream until one second after."""
+    total_s: float
+    """From taking the request to resuming."""
+
+
+class Swap:
+    """One try."""
+
+    def __init__(self, parts: SwapParts, engines: Sequence[WeightRoutes]) -> None:
+        """Take every engine that is to hold the release."""
+        self._parts, self._engines = parts, engines
+        self._clock: Clock = asyncio.get_running_loop()
+        self._late_at_s = 0.0
+
+    async def carry_out(
+        self,
+        target: Target,
+        folder: Path,
+        *,
+        taken_s: float,
+        is_wanted: Callable[[], bool],
+        flip: Callable[[], None],
+    ) -> Swapped:
+        """Give the engines a release's weights while they answer.
+
+        1. Close what an earlier try left open.
+        2. Have the sender offer the weights, unless the workers read the folder themselves.
+        3. Stage on every worker, while the old release serves; wait until all are ready.
+        4. Stop here if something newer was requested meanwhile.
+        5. Close the gate and pause: what runs is frozen with its KV, none is lost.
+        6. Finish: exchange the weights and name them.
+        7. Ask every engine which release it holds.
+        8. `flip`: close the spans of open streams, and let new calls be the new release's.
+        9. Resume and open the gate.
+        10. Watch the streams for a second.
+
+        Raises:
+            ReefError: nothing happened to the engines.
+            FinishError: they are paused, and must be restarted; the gate is closed.
+        """
+        began_s = self._clock.time()
+        self._late_at_s = began_s + self._parts.deadline_s
+        num_bytes = await self._stage(target, folder, is_wanted)
+        staged_s = self._clock.time()
+        await _uninterrupted(self._paused(target, flip))
+        resumed_s = self._clock.time()
+        await asyncio.sleep(GAP_WATCH_S)
+        return Swapped(
+            num_bytes=num_bytes,
+            stage_s=staged_s - began_s,
+            pause_s=resumed_s - staged_s,
+            total_s=resumed_s - taken_s,
+            gap_s=max((one.largest_gap_s(self._clock.time()) for one in self._streams()), default=0.0),
+        )
+
+    async def _stage(self, target: Target, folder: Path, is_wanted: Callable[[], bool]) -> int:
+        """Steps 1 to 4."""
+        try:
+            async with asyncio.timeout(self._left_s()):
+                orders = await self._orders(target, folder)
+                await self._all(lambda n, engine: engine.begin(orders[n], self._left_s()))
+                num_bytes: int = await self._staged(target)
+                if not is_wanted():
+                    raise ConflictError(
+                        f"expected release {target.release_seq} to be wanted still, got a newer request",
+                        reason="overtaken",
+                    )
+                return num_bytes
+        except TimeoutError as error:
+            await self._abandon()
+            raise UnavailableError(
+                f"expected release {target.release_seq} to be staged within {self._parts.deadline_s:g} s, "
+                "it was not: raise inference.swap_deadline_s",
+                reason="deadline",
+            ) from error
+        except ReefError:
+            await self._abandon()
+            raise
+
+    async def _orders(self, target: Target, folder: Path) -> list[dict[str, Any]]:
+        await self._all(self._close_left_over)
+        nums_workers = await self._all(lambda _, engine: engine.num_workers(self._left_s()))
+        order: dict[str, Any] = {
+            "swap_id": target.swap_id,
+            "transport": self._parts.transport,
+            "group_size": 1 + sum(nums_workers),
+            "deadline_s": self._left_s(),
+        }
+        if self._parts.sender is None:
+            order["folder"] = str(folder)
+        else:
+            gpu = sum(nums_workers)  # the first that no worker has
+            order["port"] = await self._parts.sender.offer({**order, "gpu": gpu}, folder)
+        return [{**order, "first_rank": rank} for rank in first_ranks(tuple(nums_workers))]
+
+    async def _close_left_over(self, _: int, engine: WeightRoutes) -> None:
+        workers = await engine.staging(self._left_s())
+        if any(worker.phase in ("broken", "absent") for worker in workers):
+            raise UnavailableError(
+                f"expected {engine.url} to take weights, got {workers[0].phase} ({workers[0].detail}): "
+                "restart the engine",
+                reason="engine_failed",
+            )
+        if any(worker.is_open for worker in workers):
+            await engine.abandon(self._left_s())
+
+    async def _staged(self, target: Target) -> int:
+        """Wait for every worker, and for the sender, whichever fails first."""
+        async with AsyncExitStack() as stack:
+            sending = self._sending(target)
+            if sending is not None:
+                stack.callback(sending.cancel)
+            while True:
+                if sending is not None and sending.done():
+                    sending.result()
+                    sending = None
+                looks = await self._all(lambda _, engine: engine.staging(self._left_s()))
+                workers: list[WorkerStaging] = [worker for found in looks for worker in found]
+                failed = next((w for w in workers if w.phase not in ("staging", "ready")), None)
+                if failed is not None:
+                    await _settled(sending)
+                    raise UnavailableError(
+                        f"expected the weights to be staged, got {failed.phase}: {failed.detail}",
+                        reason="deadline" if failed.detail.startswith("deadline") else "engine_failed",
+                    )
+                if all(worker.phase == "ready" for worker in workers):
+                    return max(int(worker.num_bytes) for worker in workers)
+                await asyncio.sleep(POLL_S)
+
+    def _sending(self, target: Target) -> "asyncio.Task[int] | None":
+        sender = self._parts.sender
+        return None if sender is None else asyncio.create_task(sender.sent(target.swap_id))
+
+    async def _paused(self, target: Target, flip: Callable[[], None]) -> None:
+        """Steps 5 to 9."""
+        for streams in self._streams():
+            streams.restart_gaps()
+        self._parts.gate.close()
+        await self._pause()
+        await self._exchange(target, flip)
+        self._parts.gate.open()
+
+    async def _pause(self) -> None:
+        """Step 5; a pause that fails is taken back, since the weights are as they were."""
+        try:
+            await self._all(lambda _, engine: engine.pause(self._left_s()))
+        except ReefError as error:
+            await self._take_back(error)
+            self._parts.gate.open()
+            await self._abandon()
+            raise
+
+    async def _take_back(self, error: ReefError) -> None:
+        try:
+            await self._all(lambda _, engine: engine.resume(RESUME_S_MAX))
+        except ReefError as second:
+            raise FinishError(str(error), reason=error.reason) from second
+
+    async def _exchange(self, target: Target, flip: Callable[[], None]) -> None:
+        """Steps 6 to 9."""
+        try:
+            await self._all(lambda _, engine: engine.finish(target.release_id, self._left_s()))
+            versions = await self._all(lambda _, engine: engine.version(self._left_s()))
+            if any(version != target.release_id for version in versions):
+                raise UnavailableError(
+                    f"expected release {target.release_id} on every engine, got {', '.join(versions)}",
+                    reason="verification_failed",
+                )
+            flip()
+            await self._all(lambda _, engine: engine.resume(self._left_s()))
+        except ReefError as error:
+            raise FinishError(str(error), reason=error.reason) from error
+
+    async def _abandon(self) -> None:
+        """Leave every engine as it was, and end a sender that may still wait for somebody."""
+        if self._parts.sender is not None:
+            await self._parts.sender.end()
+        for engine in self._engines:
+            try:
+                await engine.abandon(ABANDON_S_MAX)
+            except ReefError:
+                continue  # the next try looks whether a session is open
+
+    def _streams(self) -> list[OpenStreams]:
+        return [self._parts.catalog.add(name).streams for name in self._parts.catalog.names()]
+
+    def _left_s(self) -> float:
+        return max(0.01, self._late_at_s - self._clock.time())
+
+    async def _all(self, ask: Callable[[int, WeightRoutes], Awaitable[Any]]) -> list[Any]:
+        """Ask all engines at once; the first failure is raised when all have answered."""
+        results = await asyncio.gather(
+            *(ask(number, engine) for number, engine in enumerate(self._engines)), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return list(results)
+
+
+async def _settled(sending: "asyncio.Task[int] | None") -> None:
+    """A worker fails when its sender dies; then the sender is the reason."""
+    if sending is None:
+        return
+    done, _ = await asyncio.wait({sending}, timeout=POLL_S * 5)
+    if done:
+        sending.result()
+
+
+async def _uninterrupted(work: Awaitable[None]) -> None:
+    """Do something to its end even when the gateway is told to stop: an engine must not stay paused."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

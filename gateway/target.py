@@ -1,0 +1,71 @@
+"""Pure: what a scenario is to serve: the newest that was requested, and when to try again what failed.
+
+Not the swap. A starting gateway serves the head of the chain; afterwards the newest SwapRequested wins.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.events import ArtifactKind
+from schemas.ids import ReleaseId, ScenarioName, Sha256, SwapId, derived_id
+
+RETRY_S_FIRST, RETRY_S_MAX = 5.0, 300.0
+"""Bounds of the rest after a swap that failed (STREAMS 26)."""
+DOUBLINGS_MAX = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A release that is to be served."""
+
+    swap_id: SwapId
+    """The request; derived from the release, so that the head of a chain has one too."""
+    scenario: ScenarioName
+    """Whose."""
+    release_id: ReleaseId
+    """The release."""
+    release_seq: int
+    """Its place in the chain; requests count like it."""
+    kind: ArtifactKind
+    """How it is loaded."""
+    artifact_uri: str
+    """Where its files are."""
+    content_sha256: Sha256
+    """What they must be."""
+    tokenizer_digest: Sha256
+    """Of the model's tokenizer."""
+
+
+def of_release(scenario: str, row: Mapping[str, Any]) -> Target:
+    """Read a release of a chain, as the views show it."""
+    return Target(
+        swap_id=SwapId(derived_id("swap", row["release_id"])),
+        scenario=ScenarioName(scenario),
+        release_id=ReleaseId(row["release_id"]),
+        release_seq=row["release_seq"],
+        kind=ArtifactKind(row["kind"]),
+        artifact_uri=row["artifact_uri"],
+        content_sha256=Sha256(row["content_sha256"]),
+        tokenizer_digest=Sha256(row["tokenizer_digest"]),
+    )
+
+
+def newest(current: Target | None, offered: Target) -> Target:
+    """Choose between what is wanted and what is requested: the later in the chain."""
+    return offered if current is None or offered.release_seq > current.release_seq else current
+
+
+def retry_delay_s(num_failures: int) -> float:
+    """Say how long to rest after so many failures in a row."""
+    return min(RETRY_S_MAX, RETRY_S_FIRST * 2.0 ** min(max(num_failures - 1, 0), DOUBLINGS_MAX))
+
+
+def first_ranks(nums_workers: tuple[int, ...]) -> tuple[int, ...]:
+    """Number the first worker of each engine in a transfer group whose sender is rank 0."""
+    return tuple(1 + sum(nums_workers[:index]) for index in range(len(nums_workers)))
+
+
+def adapter_name(target: Target) -> str:
+    """Name an adapter as no other ever was."""
+    return f"{target.scenario}--r{target.release_seq:06d}"
