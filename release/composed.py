@@ -48,7 +48,7 @@ class Service:
     def means(self, scenario: ScenarioName, recipe: str) -> Means:
         """Put a lane's means together. Raises RejectedError when its evaluator cannot be made."""
         settings = self.settings
-        choice = evaluation_choice(settings.evaluation, recipe)
+        choice = evaluation_choice(settings.evaluation, recipe, live_engine=settings.live_engine)
         return Means(
             scenario=scenario,
             settings=settings,

@@ -45,7 +45,7 @@ class Subject:
     device: Literal["cpu", "cuda"]
     """Where to compute."""
     engine: str | None
-    """A spare engine's address."""
+    """Address of an engine where adapters can be loaded beside what it serves."""
     incumbent_scores: Mapping[str, float] | None
     """What this evaluator measured of the incumbent before, if it did."""
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from release.complete_model import complete_model
+from release.engine_answers import ask_engine
 from release.evaluation import Content, Measured, Subject
 from schemas.events import ArtifactKind, VerdictReason
 from schemas.recipe import load_object
@@ -77,7 +78,10 @@ def holds_expected(prompt: Prompt, answer: str) -> float:
 
 
 def answers_of(content: Content, subject: Subject, config: PromptSetConfig) -> Sequence[str]:
-    """Ask a content every prompt, greedily."""
+    """Ask a content every prompt, greedily: an adapter on the engine if there is one, anything else here."""
+    if subject.engine is not None and subject.candidate.kind is ArtifactKind.LORA:
+        asked = [_messages(prompt) for prompt in config.prompts]
+        return ask_engine(subject.engine, content, asked, tokens_max=config.tokens_max)
     with complete_model(content, subject.model_folder) as folder:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
         model = model.to(subject.device)
@@ -88,6 +92,11 @@ def answers_of(content: Content, subject: Subject, config: PromptSetConfig) -> S
             return [_answer(model, tokenizer, prompt, config.tokens_max) for prompt in config.prompts]
 
 
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    system = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
+    return [*system, {"role": "user", "content": prompt.prompt}]
+
+
 def _adapted(model: Any, adapter: Path) -> Any:
     from peft import PeftModel  # noqa: PLC0415  # imported for adapters only: it takes seconds
 
@@ -95,10 +104,8 @@ def _adapted(model: Any, adapter: Path) -> Any:
 
 
 def _answer(model: Any, tokenizer: Any, prompt: Prompt, tokens_max: int) -> str:
-    system = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
-    messages = [*system, {"role": "user", "content": prompt.prompt}]
     asked = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        _messages(prompt), add_generation_prompt=True, return_tensors="pt", return_dict=True
     ).to(model.device)
     given = model.generate(
         **asked, do_sample=False, temperature=None, top_p=None, top_k=None, max_new_tokens=tokens_max

@@ -8,16 +8,17 @@ import structlog
 
 from release.publish import Passed
 from release.settings import ReleaseSettings
-from schemas.bus import Place, Publisher, Reader, Resolver, SchemaLog
+from schemas.bus import Place, Publisher, Reader, Record, Resolver, SchemaLog
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import ScenarioConfigured
+from schemas.ids import ScenarioName
 from schemas.topics import COMMANDS
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 async def told_scenarios(settings: ReleaseSettings, passed: Passed) -> AsyncIterator[ScenarioConfigured]:
-    """Give every configuration of a scenario, from the first ever on; again from there after a failure."""
+    """Give the latest configuration of each scenario, then every new one; all again after a failure."""
     rest_s = settings.limits.retry_s
     while True:
         try:
@@ -36,12 +37,24 @@ async def _read_once(settings: ReleaseSettings, passed: Passed) -> AsyncIterator
     async with Reader(settings.kafka) as reader, SchemaLog(settings.kafka) as schemas:
         resolver = Resolver(schemas, settings.blobs)
         bounds = await reader.bounds([Place(COMMANDS, number) for number in range(num_partitions)])
-        await reader.follow({place: found.start for place, found in bounds.items()})
+        latest: dict[ScenarioName, ScenarioConfigured] = {}
+        for place, found in bounds.items():
+            if found.start < found.end:
+                async for record in reader.read_range(*place, found.start, found.end - 1):
+                    latest |= {told.scenario: told for told in await _told(resolver, record)}
+        for told in latest.values():
+            yield told
+        await reader.follow({place: found.end for place, found in bounds.items()})
         passed("scenarios_followed")
         async for record in reader:
-            try:
-                event = await resolver.resolve(record)
-            except RejectedError:
-                continue  # the relays refuse it, with its bytes
-            if isinstance(event, ScenarioConfigured):
-                yield event
+            for told in await _told(resolver, record):
+                yield told
+
+
+async def _told(resolver: Resolver, record: Record) -> tuple[ScenarioConfigured, ...]:
+    """Read a configuration; what cannot be read is refused by the relays, with its bytes."""
+    try:
+        event = await resolver.resolve(record)
+    except RejectedError:
+        return ()
+    return (event,) if isinstance(event, ScenarioConfigured) else ()

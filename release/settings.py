@@ -62,6 +62,8 @@ class ReleaseSettings:
     """The gate between a candidate and its release."""
     metrics_port: int
     """Of /metrics."""
+    live_engine: str | None = None
+    """The engine that serves; adapters are evaluated there when there is no spare one."""
     limits: ReleaseLimits = field(default_factory=ReleaseLimits)
     """Of this service."""
     lakefs_limits: LakefsLimits = field(default_factory=LakefsLimits)
@@ -86,12 +88,14 @@ class EvaluationChoice:
     device: Literal["cpu", "cuda"]
     """Where a child computes."""
     engine: str | None
-    """A spare engine's address."""
+    """Address of an engine where adapters can be loaded beside what it serves."""
     timeout_s: float
     """Longest time for one evaluation."""
 
 
-def evaluation_choice(evaluation: EvaluationSettings, recipe_path: str) -> EvaluationChoice:
+def evaluation_choice(
+    evaluation: EvaluationSettings, recipe_path: str, *, live_engine: str | None = None
+) -> EvaluationChoice:
     """Choose the configured evaluator, or else the recipe's own. Raises RejectedError."""
     given: Mapping[str, Any] = (
         load_recipe(recipe_path).evaluation
@@ -109,7 +113,7 @@ def evaluation_choice(evaluation: EvaluationSettings, recipe_path: str) -> Evalu
         config={**given.get("config", {}), **evaluation.config},
         publish=evaluation.publish,
         device=evaluation.device,
-        engine=evaluation.engine,
+        engine=evaluation.engine or live_engine,
         timeout_s=evaluation.timeout_s,
     )
 

@@ -77,6 +77,7 @@ def release_settings(settings: Settings) -> ReleaseSettings:
         base=base_model(settings),
         evaluation=settings.evaluation,
         metrics_port=settings.observability.metrics_port,
+        live_engine=settings.inference.engine_urls[0],
     )
 
 
