@@ -9,7 +9,7 @@ The order of these steps is what keeps the order of the log:
 
 Not a queue: what is sent stays in the outbox until Kafka has it, so it may be sent twice, and is never lost.
 
-Next: streams/session.py
+Next: streams/topology.py
 """
 
 import asyncio

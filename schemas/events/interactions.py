@@ -1,6 +1,6 @@
 """Pure: what applications did, and what they said of it, as events of `reef.interactions.v1`.
 
-Next: gateway/app.py
+Next: schemas/ids.py
 """
 
 from collections.abc import Mapping
