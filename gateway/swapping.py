@@ -183,9 +183,9 @@ class Swapping:
         owner = self._owner()
         if owner is not None and not await self._bring_base(owner, up, routes):
             return
-        for name, wish in self._wishes.items():
-            if wish is not owner:
-                await self._bring_above(name, wish, routes)
+        for name, wish in list(self._wishes.items()):
+            if owner is None or name != owner.target.scenario:
+                await self._bring_above(wish, routes)
         if owner is None:
             _admit(up)
 
@@ -324,7 +324,7 @@ class Swapping:
                 engine.is_admitted = one.release_id == serving.release_id
         return any(engine.is_admitted for engine in up)
 
-    async def _bring_above(self, name: ScenarioName, wish: Wish, routes: Sequence[WeightRoutes]) -> None:
+    async def _bring_above(self, wish: Wish, routes: Sequence[WeightRoutes]) -> None:
         """Serve an adapter, or a release that changes nothing in the engines."""
         target = wish.target
         if target.kind is ArtifactKind.LORA:

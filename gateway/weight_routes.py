@@ -117,7 +117,8 @@ class WeightRoutes:
         self, method: str, path: str, body: Mapping[str, Any] | None, deadline_s: float
     ) -> tuple[int, bytes]:
         data = None if body is None else orjson.dumps(body)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers = {"Connection": "close"}  # the engine closes a connection on which it failed, a moment later
+        headers |= {} if body is None else {"Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=None)
         try:
             async with (

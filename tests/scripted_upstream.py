@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
@@ -63,6 +63,18 @@ def words(text: str, first_id: int = 100) -> tuple[ScriptedToken, ...]:
     )
 
 
+class Weights(Protocol):
+    """Weight routes that an engine may have."""
+
+    running: asyncio.Event
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes."""
+
+    def models(self) -> list[dict[str, Any]]:
+        """What /v1/models lists."""
+
+
 @dataclass(slots=True)
 class ScriptedUpstream:
     """The engine. `url` is where it answers; `asked` is what it was asked."""
@@ -73,6 +85,8 @@ class ScriptedUpstream:
     """Released each time that a client leaves before the end."""
     num_open: int = 0
     port: int = 0
+    weights: "Weights | None" = None
+    """Its weight routes; None: it has none."""
     _runner: web.AppRunner | None = None
 
     @property
@@ -88,6 +102,8 @@ class ScriptedUpstream:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/tokenize", self._tokenize)
+        if self.weights is not None:
+            self.weights.add_to(app)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=2_048, reuse_address=True)
@@ -104,7 +120,8 @@ class ScriptedUpstream:
         return web.Response()
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        models = [{"id": MODEL, "object": "model"}] if self.weights is None else self.weights.models()
+        return web.json_response({"object": "list", "data": models})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         asked = await request.json()
@@ -147,6 +164,8 @@ class ScriptedUpstream:
             assert request.transport is not None
             request.transport.abort()
         await asyncio.sleep(script.chunk_delay_s)
+        if self.weights is not None:
+            await self.weights.running.wait()
         return web.Response(body=orjson.dumps(form.whole(asked, script)), content_type="application/json")
 
     async def _stream(
@@ -164,6 +183,8 @@ class ScriptedUpstream:
                 break
             if num_tokens == script.stalls_after:
                 await asyncio.sleep(3_600)
+            if self.weights is not None:
+                await self.weights.running.wait()
             await _write_cut(answer, event, script.write_bytes)
             await asyncio.sleep(script.chunk_delay_s)
         await _write_cut(answer, b"data: [DONE]\n\n", script.write_bytes)
