@@ -12,12 +12,12 @@ import structlog
 
 from release.chain import Artifact, Prepared
 from release.decisions import candidate_evaluated, reason_of
+from release.desk import Desk
 from release.drafts import training
 from release.evaluation import Content, Measured, Subject, verdict_of
 from release.gate import Facts, judge_base, judge_files
 from release.head import Release, candidate_accepted
 from release.inspection import NOTHING, folder_of, inspect
-from release.lane import Lane
 from release.publish import merge, prepare
 from release.reconcile import announce, complete
 from schemas.errors import ConflictError, RejectedError, UnavailableError
@@ -30,48 +30,48 @@ DISK_FULL = "disk_full"
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-async def consider(lane: Lane, candidate: CandidateTrained) -> None:
+async def consider(desk: Desk, candidate: CandidateTrained) -> None:
     """Decide a candidate, unless it is decided already. Raises UnavailableError: then it is taken again."""
     if not candidate.is_publishable:
         return
-    if candidate.candidate_id not in lane.memory.verdicts:
-        releases = await completed(lane)
-        if candidate.candidate_id not in lane.memory.verdicts:
-            await _decide(lane, candidate, releases)
+    if candidate.candidate_id not in desk.memory.verdicts:
+        releases = await completed(desk)
+        if candidate.candidate_id not in desk.memory.verdicts:
+            await _decide(desk, candidate, releases)
     await asyncio.to_thread(remove_export, candidate)
 
 
-async def completed(lane: Lane) -> tuple[Release, ...]:
+async def completed(desk: Desk) -> tuple[Release, ...]:
     """Complete what stands on `main`, and give it."""
-    means = lane.means
-    async with lane.publishing:
-        releases = await complete(means.chain, lane.memory, lane.log, means.passed)
+    means = desk.means
+    async with desk.publishing:
+        releases = await complete(means.chain, desk.memory, desk.log, means.passed)
     means.metrics.head(releases[-1])
     return releases
 
 
-async def _decide(lane: Lane, candidate: CandidateTrained, releases: tuple[Release, ...]) -> None:
+async def _decide(desk: Desk, candidate: CandidateTrained, releases: tuple[Release, ...]) -> None:
     began_s = perf_counter()
     reasons = judge_base(candidate, releases)
     facts = NOTHING if reasons else await _facts(candidate)
-    reasons = reasons or judge_files(candidate, facts, lane.means.base_shapes)
+    reasons = reasons or judge_files(candidate, facts, desk.means.base_shapes)
     if reasons:
-        return await _conclude(lane, candidate, Verdict.REJECTED, Measured(reasons=reasons))
+        return await _conclude(desk, candidate, Verdict.REJECTED, Measured(reasons=reasons))
     assert facts.manifest is not None, "the gate lets no candidate without one pass"
-    refuse_full_disk(lane, facts.manifest)
+    refuse_full_disk(desk, facts.manifest)
     try:
-        prepared = await _prepared(lane, candidate, facts, releases)
+        prepared = await _prepared(desk, candidate, facts, releases)
     except RejectedError as error:
         reason = reason_of(error)
         if reason is None:
             raise
-        return await _conclude(lane, candidate, Verdict.REJECTED, Measured(reasons=(reason,)))
-    measured = await _measured(lane, candidate, facts.manifest, releases[-1])
-    verdict = verdict_of(measured, lane.means.choice.publish)
+        return await _conclude(desk, candidate, Verdict.REJECTED, Measured(reasons=(reason,)))
+    measured = await _measured(desk, candidate, facts.manifest, releases[-1])
+    verdict = verdict_of(measured, desk.means.choice.publish)
     if verdict is not Verdict.ACCEPTED:
-        return await _conclude(lane, candidate, verdict, measured)
-    await _publish(lane, candidate, prepared, measured)
-    lane.means.metrics.took(lane.means.scenario, perf_counter() - began_s)
+        return await _conclude(desk, candidate, verdict, measured)
+    await _publish(desk, candidate, prepared, measured)
+    desk.means.metrics.took(desk.means.scenario, perf_counter() - began_s)
 
 
 async def _facts(candidate: CandidateTrained) -> Facts:
@@ -83,9 +83,9 @@ async def _facts(candidate: CandidateTrained) -> Facts:
     return await asyncio.to_thread(inspect, folder)
 
 
-def refuse_full_disk(lane: Lane, manifest: Manifest) -> None:
+def refuse_full_disk(desk: Desk, manifest: Manifest) -> None:
     """Stop before anything is half written. Raises UnavailableError."""
-    settings = lane.means.settings
+    settings = desk.means.settings
     free = shutil.disk_usage(settings.state_dir).free
     if free - manifest.num_bytes < settings.evaluation.free_bytes_min:
         raise UnavailableError(
@@ -97,7 +97,7 @@ def refuse_full_disk(lane: Lane, manifest: Manifest) -> None:
 
 
 async def _prepared(
-    lane: Lane, candidate: CandidateTrained, facts: Facts, releases: tuple[Release, ...]
+    desk: Desk, candidate: CandidateTrained, facts: Facts, releases: tuple[Release, ...]
 ) -> Prepared:
     assert facts.manifest is not None, "the gate lets no candidate without one pass"
     artifact = Artifact(
@@ -106,17 +106,17 @@ async def _prepared(
         folder=folder_of(candidate.artifact_uri),
     )
     draft = training(candidate, facts.manifest, releases[-1])
-    return await prepare(lane.means.chain, draft, artifact, releases, lane.means.passed)
+    return await prepare(desk.means.chain, draft, artifact, releases, desk.means.passed)
 
 
 async def _measured(
-    lane: Lane, candidate: CandidateTrained, manifest: Manifest, incumbent: Release
+    desk: Desk, candidate: CandidateTrained, manifest: Manifest, incumbent: Release
 ) -> Measured:
-    means = lane.means
+    means = desk.means
     began_s = perf_counter()
     subject = Subject(
         candidate=_content(candidate, manifest),
-        incumbent=await asyncio.to_thread(_incumbent, lane, incumbent),
+        incumbent=await asyncio.to_thread(_incumbent, desk, incumbent),
         model_folder=means.settings.base.folder,
         metrics=candidate.metrics,
         device=means.choice.device,
@@ -129,9 +129,9 @@ async def _measured(
     return measured
 
 
-def _incumbent(lane: Lane, release: Release) -> Content:
+def _incumbent(desk: Desk, release: Release) -> Content:
     """Bring the incumbent's files here, if anybody looks at them. Raises RejectedError, UnavailableError."""
-    means, content = lane.means, release.head.content_sha256
+    means, content = desk.means, release.head.content_sha256
     folder = means.settings.base.folder
     if means.evaluates.looks_at_files:
         folder = means.artifacts.fetch(release.artifact_uri, content)
@@ -146,25 +146,25 @@ def _content(candidate: CandidateTrained, manifest: Manifest) -> Content:
     )
 
 
-async def _publish(lane: Lane, candidate: CandidateTrained, prepared: Prepared, measured: Measured) -> None:
+async def _publish(desk: Desk, candidate: CandidateTrained, prepared: Prepared, measured: Measured) -> None:
     """Merge, tag, announce. Who was second is refused, unless somebody else published this very candidate."""
-    means = lane.means
+    means = desk.means
     try:
-        async with lane.publishing:
+        async with desk.publishing:
             release = await merge(means.chain, prepared, measured.evaluated, means.now_us, means.passed)
-            await announce((release,), lane.memory, lane.log, means.passed)
+            await announce((release,), desk.memory, desk.log, means.passed)
             await means.chain.drop_branch(prepared)
     except ConflictError:
-        await _overtaken(lane, candidate, measured)
+        await _overtaken(desk, candidate, measured)
         return
     means.metrics.decided(candidate_accepted(release))
     means.metrics.published(release)
     means.metrics.head(release)
 
 
-async def _overtaken(lane: Lane, candidate: CandidateTrained, measured: Measured) -> None:
-    releases = await completed(lane)
-    if candidate.candidate_id in lane.memory.verdicts:
+async def _overtaken(desk: Desk, candidate: CandidateTrained, measured: Measured) -> None:
+    releases = await completed(desk)
+    if candidate.candidate_id in desk.memory.verdicts:
         return
     reasons = judge_base(candidate, releases)
     if not reasons:
@@ -174,15 +174,15 @@ async def _overtaken(lane: Lane, candidate: CandidateTrained, measured: Measured
             reason="merge_refused",
         )
     refused = Measured(reasons=reasons, metrics=measured.metrics, baseline_metrics=measured.baseline_metrics)
-    await _conclude(lane, candidate, Verdict.REJECTED, refused)
+    await _conclude(desk, candidate, Verdict.REJECTED, refused)
 
 
-async def _conclude(lane: Lane, candidate: CandidateTrained, verdict: Verdict, measured: Measured) -> None:
-    event = candidate_evaluated(candidate, verdict, measured, now_us=lane.means.now_us())
-    await lane.log.announce(event)
-    lane.memory.note(event)
-    lane.means.metrics.decided(event)
-    lane.means.passed("announced")
+async def _conclude(desk: Desk, candidate: CandidateTrained, verdict: Verdict, measured: Measured) -> None:
+    event = candidate_evaluated(candidate, verdict, measured, now_us=desk.means.now_us())
+    await desk.log.announce(event)
+    desk.memory.note(event)
+    desk.means.metrics.decided(event)
+    desk.means.passed("announced")
 
 
 def remove_export(candidate: CandidateTrained) -> None:

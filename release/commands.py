@@ -7,9 +7,9 @@ that moved under a command is no refusal unless the command named the head that 
 from release.candidates import completed
 from release.chain import Artifact, Chain
 from release.decisions import check_command, check_held, rollback_target
+from release.desk import Desk
 from release.drafts import Draft, branch_prefix, promote, rollback
 from release.head import Evaluated, Release, commit_in, commit_uri
-from release.lane import Lane
 from release.log import Seen
 from release.publish import merge, prepare
 from release.reconcile import announce
@@ -20,43 +20,43 @@ from schemas.ids import CandidateId
 Command = RollBackRelease | PromoteCandidate
 
 
-async def obey(lane: Lane, seen: Seen) -> None:
+async def obey(desk: Desk, seen: Seen) -> None:
     """Answer a command, unless it is answered already. Raises UnavailableError: then it is taken again."""
     command = seen.event
     assert isinstance(command, RollBackRelease | PromoteCandidate), "only commands are in this line"
-    if command.command_id in lane.memory.refused:
+    if command.command_id in desk.memory.refused:
         return
     if isinstance(command, PromoteCandidate):
-        await lane.until_decided(command.candidate_id)
+        await desk.until_decided(command.candidate_id)
     try:
-        await _carry_out(lane, command)
+        await _carry_out(desk, command)
     except (RejectedError, ConflictError) as error:
-        await _refuse(lane, seen, command, error)
+        await _refuse(desk, seen, command, error)
 
 
-async def _refuse(lane: Lane, seen: Seen, command: Command, error: ReefError) -> None:
-    await lane.log.refuse(seen.record, error)
-    lane.memory.refused.add(command.command_id)
-    lane.means.metrics.answered(lane.means.scenario, error)
-    lane.means.passed("refused")
+async def _refuse(desk: Desk, seen: Seen, command: Command, error: ReefError) -> None:
+    await desk.log.refuse(seen.record, error)
+    desk.memory.refused.add(command.command_id)
+    desk.means.metrics.answered(desk.means.scenario, error)
+    desk.means.passed("refused")
 
 
-async def _carry_out(lane: Lane, command: Command) -> None:
-    for _ in range(lane.means.settings.limits.command_tries_max):
-        releases = await completed(lane)
+async def _carry_out(desk: Desk, command: Command) -> None:
+    for _ in range(desk.means.settings.limits.command_tries_max):
+        releases = await completed(desk)
         if _is_done(command, releases):
             return
-        limits = lane.means.settings.limits
-        check_command(command, releases, now_us=lane.means.now_us(), age_s_max=limits.command_age_s_max)
-        draft = await _draft(lane, command, releases)
+        limits = desk.means.settings.limits
+        check_command(command, releases, now_us=desk.means.now_us(), age_s_max=limits.command_age_s_max)
+        draft = await _draft(desk, command, releases)
         try:
-            await _publish(lane, draft, releases)
+            await _publish(desk, draft, releases)
         except ConflictError:
             continue  # somebody else was first; look again
-        lane.means.metrics.answered(lane.means.scenario, None)
+        desk.means.metrics.answered(desk.means.scenario, None)
         return
     raise UnavailableError(
-        f"expected to publish after {lane.means.settings.limits.command_tries_max} tries, got another head "
+        f"expected to publish after {desk.means.settings.limits.command_tries_max} tries, got another head "
         "each time: it is tried again",
         reason="busy_chain",
     )
@@ -66,11 +66,11 @@ def _is_done(command: Command, releases: tuple[Release, ...]) -> bool:
     return any(release.head.command_id == command.command_id for release in releases)
 
 
-async def _draft(lane: Lane, command: Command, releases: tuple[Release, ...]) -> Draft:
+async def _draft(desk: Desk, command: Command, releases: tuple[Release, ...]) -> Draft:
     if isinstance(command, RollBackRelease):
         return rollback(command, rollback_target(command, releases))
-    check_held(command, lane.memory.verdicts)
-    return await held_draft(lane.means.chain, command)
+    check_held(command, desk.memory.verdicts)
+    return await held_draft(desk.means.chain, command)
 
 
 async def held_draft(chain: Chain, command: PromoteCandidate) -> Draft:
@@ -85,17 +85,17 @@ async def held_draft(chain: Chain, command: PromoteCandidate) -> Draft:
     )
 
 
-async def _publish(lane: Lane, draft: Draft, releases: tuple[Release, ...]) -> None:
-    means = lane.means
+async def _publish(desk: Desk, draft: Draft, releases: tuple[Release, ...]) -> None:
+    means = desk.means
     commit_id = commit_in(draft.artifact_uri or "")
     manifest = await means.chain.manifest(commit_id or releases[0].release_id)
     if commit_id is not None:
         await means.chain.pin(commit_id)
     artifact = Artifact(manifest=manifest, manifest_bytes=manifest.encode(), folder=None)
-    async with lane.publishing:
+    async with desk.publishing:
         prepared = await prepare(means.chain, draft, artifact, releases, means.passed)
         release = await merge(means.chain, prepared, Evaluated(), means.now_us, means.passed)
-        await announce((release,), lane.memory, lane.log, means.passed)
+        await announce((release,), desk.memory, desk.log, means.passed)
         await means.chain.drop_branch(prepared)
     means.metrics.published(release)
     means.metrics.head(release)

@@ -1,4 +1,4 @@
-"""Shell: the release service put together: a lane for every scenario that files or the log tell of.
+"""Shell: the release service put together: a desk for every scenario that files or the log tell of.
 
 The one place that names concrete parts.
 """
@@ -11,11 +11,11 @@ from time import time_ns
 import structlog
 
 from release.chain import Chain
+from release.desk import ARTIFACTS_FOLDER, Means
 from release.evaluate import evaluator_of
 from release.gate import Shape
 from release.inspection import shapes_of_model
-from release.lane import ARTIFACTS_FOLDER, Means
-from release.loop import run_lane
+from release.loop import run_desk
 from release.metrics import ReleaseMetrics
 from release.publish import Passed
 from release.scenarios import told_scenarios
@@ -32,7 +32,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """The lanes that run."""
+    """The desks that run."""
 
     settings: ReleaseSettings
     """What all share."""
@@ -46,7 +46,7 @@ class Service:
     """Of the base model's weights; read at the start."""
 
     def means(self, scenario: ScenarioName, recipe: str) -> Means:
-        """Put a lane's means together. Raises RejectedError when its evaluator cannot be made."""
+        """Put a desk's means together. Raises RejectedError when its evaluator cannot be made."""
         settings = self.settings
         choice = evaluation_choice(settings.evaluation, recipe, live_engine=settings.live_engine)
         return Means(
@@ -69,18 +69,18 @@ class Service:
 
 
 def make_service(settings: ReleaseSettings, *, passed: Passed = lambda point: None) -> Service:
-    """Read what all lanes share. Raises RejectedError, UnavailableError."""
+    """Read what all desks share. Raises RejectedError, UnavailableError."""
     return Service(settings=settings, passed=passed, base_shapes=shapes_of_model(settings.base.folder))
 
 
 async def run_service(service: Service, configured: Configured) -> None:
-    """Run a lane for each scenario `(name, recipe)`, and for those that the log tells of, until cancelled."""
-    lanes: dict[ScenarioName, tuple[str, asyncio.Task[None]]] = {}
+    """Run a desk for each scenario `(name, recipe)`, and for those that the log tells of, until cancelled."""
+    desks: dict[ScenarioName, tuple[str, asyncio.Task[None]]] = {}
     async with asyncio.TaskGroup() as group:
         for name, recipe in configured:
-            lanes[name] = recipe, group.create_task(run_lane(service.means(name, recipe)))
+            desks[name] = recipe, group.create_task(run_desk(service.means(name, recipe)))
         async for told in told_scenarios(service.settings, service.passed):
-            running = lanes.get(told.scenario)
+            running = desks.get(told.scenario)
             if (told.is_retired and running is None) or (running and running[0] == told.recipe):
                 continue
             try:
@@ -91,4 +91,4 @@ async def run_service(service: Service, configured: Configured) -> None:
             if running:
                 running[1].cancel()
                 await asyncio.wait({running[1]})
-            lanes[told.scenario] = told.recipe, group.create_task(run_lane(means))
+            desks[told.scenario] = told.recipe, group.create_task(run_desk(means))

@@ -136,7 +136,7 @@ class ReleaseRig:
     @asynccontextmanager
     async def running(self, *, passed: Passed = lambda point: None) -> AsyncIterator[Service]:
         """Run a worker beside the block."""
-        open_now = {"lane_followed": asyncio.Event(), "scenarios_followed": asyncio.Event()}
+        open_now = {"desk_followed": asyncio.Event(), "scenarios_followed": asyncio.Event()}
 
         def noted(point: str) -> None:
             if point in open_now:

@@ -52,7 +52,7 @@ class Means:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lane:
+class Desk:
     """A scenario at work, as long as its connections hold."""
 
     means: Means
