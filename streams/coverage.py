@@ -134,6 +134,8 @@ def _read(
 
 
 def _choices(event: InferenceCompleted, named: int | None) -> tuple[int, ...]:
+    if len(event.choices) == 1 and named in (None, event.choices[0].index):
+        return (event.choices[0].index,)
     if named is None:
         return tuple([choice.index for choice in event.choices if choice.token_ids])
     chosen = choice_of(event, named)

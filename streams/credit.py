@@ -110,7 +110,7 @@ def expire_report(moment: SessionMoment, key: str, report: Report) -> None:
 def credit_arrival(moment: SessionMoment, receipt: Receipt, imported_id: str) -> None:
     """Give a call that arrives to the reports that have waited for it, or that cover it already."""
     state = moment.state
-    for key in _awaiting(state, receipt, imported_id):
+    for key in _awaiting(state, receipt, imported_id) if state.report_index.awaited else ():
         report = _known(state, key)
         awaited = tuple([name for name in report.awaited if receipt_of(state, report.scenario, name) is None])
         if awaited == report.awaited:  # the call is of another scenario
@@ -183,9 +183,9 @@ def _judge(moment: SessionMoment, report: Report) -> Judgement:
         )
     scenario = moment.state.scenario(report.scenario)
     assert scenario is not None, report.scenario
-    found = parsed_json(event.metadata, "metadata")
+    found = None if event.metadata is None else parsed_json(event.metadata, "metadata")
     metadata = found if isinstance(found, dict) else {}
-    feedback = parsed_json(event.feedback, "feedback")
+    feedback = None if event.feedback is None else parsed_json(event.feedback, "feedback")
     reward = scenario.recipe.reward(ReportSeen(score=event.score, feedback=feedback, metadata=metadata))
     if reward is not None and not math.isfinite(reward):
         reward = None

@@ -48,8 +48,12 @@ class Moment(Generic[State]):
 
     def read(self, offset: int, kind: type[Kind]) -> Kind | None:
         """Read an event back; None when the log no longer holds it. Raises FetchNeededError."""
-        self.require([offset])
-        found = self.timed if offset == self.timed.offset else self.fetched[offset]
+        if offset == self.timed.offset:
+            found: Timed | None = self.timed
+        elif offset in self.fetched:
+            found = self.fetched[offset]
+        else:
+            raise FetchNeededError([offset])
         if found is None:
             return None
         assert isinstance(found.event, kind), (offset, type(found.event))

@@ -15,16 +15,26 @@ class Ownership:
         self._processors: Mapping[str, Processor] = {each.topic: each for each in processors}
         self._assigned: frozenset[Place] = frozenset()
         self.partitions: dict[Place, Partition] = {}
+        self._closing: set[asyncio.Future[None]] = set()
 
     def is_assigned(self, place: Place) -> bool:
         """Whether a partition is ours, as far as is known."""
         return place in self._assigned
 
-    async def assign(self, places: Iterable[Place], around: Surroundings) -> None:
-        """Take the new set: those kept go on with what they have, the others are closed, new ones opened."""
+    def expect(self, places: Iterable[Place]) -> None:
+        """Know what is ours from here on."""
         self._assigned = frozenset(place for place in places if place.topic in self._processors)
-        gone = [self.partitions.pop(place) for place in set(self.partitions) - self._assigned]
-        await asyncio.gather(*(partition.close() for partition in gone))
+
+    def take(self, around: Surroundings) -> None:
+        """Go on with what is kept, close what is gone, open what is new.
+
+        Nothing is waited for: a rebalance that takes longer than its timeout begins again, for everybody. An
+        owner that closes late is fenced by the next one.
+        """
+        for place in set(self.partitions) - self._assigned:
+            closing = asyncio.ensure_future(self.partitions.pop(place).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         for place in sorted(self._assigned):
             if place in self.partitions:
                 self.partitions[place].resume()
@@ -39,7 +49,10 @@ class Ownership:
             partition.pause()
 
     async def deliver(self, records: Iterable[Record]) -> None:
-        """Hand records to their partitions; those of others are passed over, their owner reads them."""
+        """Hand records to their partitions.
+
+        Those of a partition that is not opened yet are passed over: it reads the log to its end when it is.
+        """
         by_place: dict[Place, list[Record]] = {}
         for record in records:
             by_place.setdefault(Place(record.topic, record.partition), []).append(record)
@@ -52,4 +65,4 @@ class Ownership:
         """End all, each after the batch at hand."""
         self._assigned = frozenset()
         partitions, self.partitions = self.partitions, {}
-        await asyncio.gather(*(partition.close() for partition in partitions.values()))
+        await asyncio.gather(*(partition.close() for partition in partitions.values()), *self._closing)

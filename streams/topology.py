@@ -39,6 +39,8 @@ from streams.settings import WorkerSettings
 
 SESSION_TIMEOUT_S = 10
 """After a kill, another worker has the partitions this much later."""
+REBALANCE_TIMEOUT_S = 30
+"""A worker that is slow to answer a rebalance is waited for this long."""
 HEARTBEAT_S = 2
 DELIVERED_MAX = 1_000
 """Records handed on at once."""
@@ -116,7 +118,8 @@ def faust_app(settings: WorkerSettings, group: str, topics: Iterable[str], liste
         web_enabled=False,
         broker_session_timeout=SESSION_TIMEOUT_S,
         broker_heartbeat_interval=HEARTBEAT_S,
-        broker_rebalance_timeout=SESSION_TIMEOUT_S,
+        broker_rebalance_timeout=REBALANCE_TIMEOUT_S,
+        stream_wait_empty=False,  # what Faust holds is in the log; a rebalance must wait for nobody
         broker_commit_livelock_soft_timeout=UNCOMMITTED_S,
         stream_processing_timeout=UNCOMMITTED_S,
         consumer_auto_offset_reset="earliest",
@@ -129,6 +132,19 @@ def faust_app(settings: WorkerSettings, group: str, topics: Iterable[str], liste
         app.agent(source, name=topic, concurrency=1)(_agent(listener))
     _listen(app, listener)
     return app
+
+
+class NamelessWorker(faust.Worker):
+    """Faust's own entry, which leaves the process its title and the terminal alone."""
+
+    def _setproctitle(self, info: str, *, ident: str | None = None) -> None:
+        """Keep the title that the command gave."""
+
+
+def run_app(app: faust.App) -> None:
+    """Run until a signal says stop; ends in SystemExit."""
+    worker = NamelessWorker(app, loglevel="ERROR", quiet=True, redirect_stdouts=False, override_logging=False)
+    worker.execute_from_commandline()
 
 
 def _agent(listener: Listener) -> Callable[[Any], Awaitable[None]]:

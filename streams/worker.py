@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from time import time_ns
 from typing import NoReturn
 
-import faust
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
@@ -19,7 +18,7 @@ from streams.gauges import keep_measuring
 from streams.metrics import StreamMetrics, show_metrics
 from streams.ownership import Ownership
 from streams.settings import WorkerSettings
-from streams.topology import Listener, faust_app, processors
+from streams.topology import Listener, faust_app, processors, run_app
 from streams.watchdog import Watchdog
 
 OPENED_AT_ONCE = 8
@@ -39,23 +38,32 @@ class Worker:
         self.ownership = Ownership(processors())
         self._open = AsyncExitStack()
         self._around: Surroundings | None = None
+        self._beginning: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
 
     async def assign(self, places: Iterable[Place]) -> None:
-        """Take what Faust assigns; the clients that all partitions share are opened the first time."""
-        if self._around is None:
-            self._around = await self._surroundings()
-            self._measuring = asyncio.ensure_future(
-                keep_measuring(
-                    self._settings.access, lambda: list(self.ownership.partitions.values()), self._metrics
-                )
-            )
-        await self.ownership.assign(places, self._around)
+        """Take what Faust assigns, without keeping Faust waiting."""
+        self.ownership.expect(places)
+        if self._around is not None:
+            self.ownership.take(self._around)
+        elif self._beginning is None:
+            self._beginning = asyncio.ensure_future(self._begin())
+            self._beginning.add_done_callback(_end_on_failure)
+
+    async def _begin(self) -> None:
+        """Open what all partitions share, then the partitions that are ours by then."""
+        self._around = await self._surroundings()
+        self.ownership.take(self._around)
+        measuring = keep_measuring(
+            self._settings.access, lambda: list(self.ownership.partitions.values()), self._metrics
+        )
+        self._measuring = asyncio.ensure_future(measuring)
 
     async def stop(self) -> None:
         """End in order: partitions first, then what they share."""
-        if self._measuring is not None:
-            self._measuring.cancel()
+        for task in (self._beginning, self._measuring):
+            if task is not None:
+                task.cancel()
         await self.ownership.close()
         await self._open.aclose()
         _log.info("worker_stopped")
@@ -80,6 +88,11 @@ class Worker:
         )
 
 
+def _end_on_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        end_process(f"nothing could be opened: {error}")
+
+
 def run_worker(settings: WorkerSettings) -> NoReturn:
     """Run until a signal says stop."""
     registry = CollectorRegistry()
@@ -100,7 +113,5 @@ def run_worker(settings: WorkerSettings) -> NoReturn:
     app = faust_app(settings, group, [each.topic for each in processors()], listener)
     _log.info("worker_started", worker=settings.number, group=group, started_at_us=time_ns() // 1_000)
     with Watchdog(settings.access, lambda: list(worker.ownership.partitions.values()), end_process):
-        faust.Worker(
-            app, loglevel="ERROR", redirect_stdouts=False, override_logging=False
-        ).execute_from_commandline()
+        run_app(app)
     raise SystemExit(0)

@@ -188,6 +188,15 @@ class Rig:
         worker.send_signal(how)
         worker.wait(60)
 
+    async def supervise(self) -> None:
+        """Start again what ended by itself, as a supervisor does."""
+        while True:
+            for at, worker in enumerate(self.workers):
+                if worker.poll() not in (None, -signal.SIGKILL, -signal.SIGTERM, 0):
+                    self.workers[at] = self.start_worker()
+                    self.workers.pop()
+            await asyncio.sleep(0.5)
+
     def stop(self) -> None:
         for worker in self.workers:
             if worker.poll() is None:

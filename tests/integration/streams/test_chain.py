@@ -168,20 +168,23 @@ async def kill_again_and_again(rig: Rig, *, num_kills: int, num_conversations: i
     """Two workers, live traffic, kills and stops at random; a trainer that goes on all the while."""
     chance = Random(seed)
     await rig.configure(batch_size=16, max_staleness=1_000)
-    workers = [rig.start_worker(), rig.start_worker()]
+    rig.start_worker()
+    rig.start_worker()
     stop = asyncio.Event()
     trainer = asyncio.ensure_future(play_trainer(rig, stop))
+    supervisor = asyncio.ensure_future(rig.supervise())
     per_round = num_conversations // num_kills
     for number in range(num_kills):
         feeding = asyncio.ensure_future(feed(rig, f"round-{number}", per_round))
         await asyncio.sleep(chance.uniform(2, 9))
-        which = chance.randrange(2)
-        rig.kill(workers[which], chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-        workers[which] = rig.start_worker()
+        chosen = chance.choice([each for each in rig.workers if each.poll() is None])
+        rig.kill(chosen, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        rig.start_worker()
         await feeding
     await feed(rig, "last", 10)
     await rig.until(EXPERIENCE, ExperienceAssembled, 3 * (num_conversations + 10), within_s=240)
     stop.set()
     await trainer
     await rig.settled(within_s=240)
+    supervisor.cancel()
     assert "fold_failed" not in rig.log_text()
