@@ -38,7 +38,7 @@ def compose_services(deployment: Deployment) -> tuple[tuple[Service, ...], ...]:
     if len(trained) > 1:
         raise RejectedError(
             f"expected one trained scenario on one machine, got {', '.join(trained)}: "
-            "set training target none for the others, or train them elsewhere (`reef trainer --scenario NAME`)",
+            "set target none for the others, or train them elsewhere (`reef trainer --scenario NAME`)",
             reason="configuration",
         )
     if trained:

@@ -5,7 +5,7 @@ Anything else that is raised is a bug of ours.
 
 
 class ReefError(Exception):
-    """An expected failure: `reason` is one word for machines, the message says expected, got, and what to do."""
+    """An expected failure: a reason for machines, and a message: what was expected, what came, what to do."""
 
     def __init__(self, message: str, *, reason: str) -> None:
         """Keep the message for people and the reason for machines."""
