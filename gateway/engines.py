@@ -31,6 +31,8 @@ LOOK_S = 0.5
 """How often an engine that is down is looked at."""
 WATCH_S = 1.0
 """How often one that is up is looked at; none ends and starts again within it."""
+HEALTH_S_MAX = 3.0
+"""How long an engine may take to say that it is well; slower is neither up nor down."""
 ASIDE_S_MAX = 30.0
 """Deadline of questions that are no client's."""
 
@@ -192,14 +194,15 @@ class Engines:
         """See an engine go even when nobody calls: what comes back later may hold other weights."""
         while True:
             await asyncio.sleep(WATCH_S)
-            if not engine.is_down and not await self._is_up(engine):
+            if not engine.is_down and await self._health(engine) is False:
                 self._send_away(engine)
                 self._on_down(engine)
 
     async def _until_up(self, engine: Engine) -> None:
-        while not await self._is_up(engine):
+        while not (found := await self._health(engine)):
             engine.is_down = True
-            self._send_away(engine)
+            if found is False:
+                self._send_away(engine)
             await asyncio.sleep(LOOK_S)
         engine.is_down = False
         if self._guard is not None:
@@ -216,16 +219,19 @@ class Engines:
             _log.warning("engine_not_probed", engine=engine.url, reason=error.reason)
             return
 
-    async def _is_up(self, engine: Engine) -> bool:
+    async def _health(self, engine: Engine) -> bool | None:
+        """Whether an engine answers; None when it is too slow to say."""
         try:
-            async with self._session.get(f"{engine.url}/health") as answer:
+            async with asyncio.timeout(HEALTH_S_MAX), self._session.get(f"{engine.url}/health") as answer:
                 return answer.status == 200
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except TimeoutError:
+            return None
+        except (aiohttp.ClientError, OSError):
             return False
 
     async def are_ready(self) -> bool:
         """Whether every engine answers now."""
-        return all(await asyncio.gather(*(self._is_up(engine) for engine in self.engines)))
+        return all(await asyncio.gather(*(self._health(engine) for engine in self.engines)))
 
     async def model_names(self, engine: Engine) -> tuple[str, ...]:
         """Ask an engine what it serves. Raises UnavailableError."""

@@ -113,6 +113,9 @@ class ScriptedUpstream:
     async def stop(self) -> None:
         """End, dropping every connection."""
         if self._runner is not None:
+            for site in list(self._runner.sites):
+                await site.stop()
+            await asyncio.sleep(0.02)  # a connection accepted in this very moment is closed with the others
             await self._runner.cleanup()
             self._runner = None
 

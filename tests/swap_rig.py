@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import httpx
 from prometheus_client import CollectorRegistry
@@ -76,6 +77,8 @@ class FolderArtifacts:
 
     def fetch(self, uri: str, content_sha256: Sha256) -> Path:
         """Give the folder with its manifest."""
+        if uri.startswith("file:"):
+            return Path(unquote(urlsplit(uri).path))
         name = uri.rstrip("/").rsplit("/", 1)[-1]
         if name in self.missing:
             raise RejectedError(f"expected {name}, got none", reason="artifact_unavailable")
@@ -125,6 +128,21 @@ class SwapRig:
         """Wait for a swap; gives the newest."""
         event: ModelSwapped = (await self.told(ModelSwapped, number, timeout_s))[-1]
         return event
+
+    async def swapped_to(self, row: Mapping[str, Any], timeout_s: float = 120.0) -> ModelSwapped:
+        """Wait until a release was swapped in."""
+
+        def found() -> list[ModelSwapped]:
+            told = [event for event in self.recorder.events if isinstance(event, ModelSwapped)]
+            return [event for event in told if event.release_id == row["release_id"]]
+
+        await until(found, timeout_s)
+        return found()[-1]
+
+    async def swap(self, row: Mapping[str, Any], timeout_s: float = 120.0) -> ModelSwapped:
+        """Publish a release and wait until it was swapped in."""
+        await self.publish(row)
+        return await self.swapped_to(row, timeout_s)
 
     async def failed(self, number: int = 1, timeout_s: float = 60.0) -> SwapFailed:
         """Wait for a failure; gives the newest."""

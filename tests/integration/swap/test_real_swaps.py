@@ -1,0 +1,180 @@
+"""Swaps of the real engine: under load, past a sender that dies, and through a finish that raises.
+
+One engine for all of it, since each takes a minute to start; each test has a chain of its own.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.embedded.engine import Engine, EngineOptions
+from deploy.embedded.engine_environment import engine_python, find_device
+from deploy.embedded.served_folder import write_served_folder
+from deploy.ports import free_port
+from gateway.weight_routes import WeightRoutes
+from schemas.events import SwapFailure
+from tests.swap_load import greedy, other_weights, users
+from tests.swap_rig import SCENARIO, SwapRig, a_release_row, running_swaps, until
+
+pytestmark = pytest.mark.engine
+
+NUM_SWAPS = 10
+
+
+@pytest.fixture(scope="module")
+def engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
+    """The real engine, with an extension that can break a finish."""
+    options = EngineOptions(
+        state_dir=make_state_dir("swap-engine"),
+        cache_dir=cache_dir,
+        port=free_port(),
+        model="tiny",
+        device=find_device(),
+        extra_arguments=("--worker-extension-cls=mishaps.MishapExtension",),
+    )
+    found = Engine(options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        found.prepare()
+        try:
+            found.start()
+            found.wait_ready()
+            yield found
+        finally:
+            found.stop()
+
+
+@pytest.fixture(scope="module")
+def base(engine: Engine) -> Path:
+    """The base model's folder."""
+    return Path(engine.model.source)
+
+
+@pytest.fixture(scope="module")
+def contents(base: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Weights of two releases."""
+    root = tmp_path_factory.mktemp("contents")
+    return [other_weights(base, root / f"content-{seed}", seed=seed) for seed in (1, 2)]
+
+
+class EngineOfTest:
+    """Restarts the engine as the deployment does."""
+
+    def __init__(self, engine: Engine, state_dir: Path) -> None:
+        self._engine, self._state_dir = engine, state_dir
+        self.num_restarts = 0
+
+    async def keep(self, folder: str) -> None:
+        """Start from this folder the next time."""
+        write_served_folder(self._state_dir, model=self._engine.model.source, folder=folder)
+
+    async def restart(self) -> None:
+        """End it and start it again."""
+        self.num_restarts += 1
+        await asyncio.to_thread(self._engine.daemon.kill)
+        await asyncio.to_thread(self._engine.start)
+
+
+@asynccontextmanager
+async def gateway(
+    engine: Engine, contents: list[Path], cache_dir: Path, *, chain: int, **options: Any
+) -> AsyncIterator[SwapRig]:
+    """Run a gateway whose sender sends over gloo."""
+    base = Path(engine.model.source)
+    state_dir = engine.daemon.launch.folder.parent
+    settings: dict[str, Any] = {
+        "rows": {SCENARIO: [a_release_row(0, base, chain=chain)]},
+        "base_folder": base,
+        "base_model": engine.model.name,
+        "sender_command": (str(engine_python(find_device(), cache_dir)), "-m", "reef_engine.sender"),
+        "transport": "gloo",
+        "deadline_s": 120.0,
+        "keepers": {engine.url: EngineOfTest(engine, state_dir)},
+        **options,
+    }
+    async with running_swaps([engine.url], contents[0].parent, **settings) as rig:
+        await until(lambda: rig.engines.engines[0].is_admitted, 120)
+        yield rig
+
+
+async def test_swaps_under_load_fail_nobody_and_bring_exactly_the_weights_that_were_asked_for(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    async with gateway(engine, contents, cache_dir, chain=1) as rig:
+        outputs: dict[int, list[str]] = {0: await greedy(rig)}
+        for number in (1, 2):
+            await rig.swap(a_release_row(number, contents[number - 1], chain=1))
+            outputs[number] = await greedy(rig)
+        assert outputs[0] != outputs[1] != outputs[2]
+        async with users(rig, num_streaming=4, num_plain=2) as load:
+            await until(lambda: load.num_streams > 4)
+            for number in range(3, 3 + NUM_SWAPS):
+                await rig.swap(a_release_row(number, contents[(number - 1) % 2], chain=1))
+        assert load.failures == []
+        assert load.num_whole > 0
+        assert await greedy(rig) == outputs[2 - NUM_SWAPS % 2]
+        calls = rig.recorder.calls()
+        for call in calls:
+            counts = [span.num_tokens for span in call.weight_spans]
+            assert sum(counts) == call.usage.completion or set(counts) == {-1}
+            seqs = [span.release_seq for span in call.weight_spans]
+            assert seqs == sorted(set(seqs))
+        assert any(len(call.weight_spans) > 1 for call in calls)
+
+
+async def test_a_sender_that_dies_before_the_pause_costs_a_retry_and_no_call(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    async with gateway(engine, contents, cache_dir, chain=2) as rig:
+        assert rig.sender is not None
+        await rig.swap(a_release_row(1, contents[0], chain=2))
+        pid = rig.sender.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        async with users(rig, num_streaming=2, num_plain=1) as load:
+            last = a_release_row(2, contents[1], chain=2)
+            await rig.publish(last)
+            await until(lambda: load.num_streams > 1)
+            os.kill(pid, signal.SIGKILL)
+            failure = await rig.failed()
+            assert failure.reason is SwapFailure.SENDER_FAILED
+            assert failure.serving_release_id == a_release_row(1, contents[0], chain=2)["release_id"]
+            assert rig.serving_seq == 1
+            await rig.swapped_to(last)  # after RETRY_S_FIRST
+        assert load.failures == []
+
+
+async def test_workers_that_read_the_folder_themselves_get_the_same_weights(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    options: dict[str, Any] = {"sender_command": None, "transport": "folder"}
+    async with gateway(engine, contents, cache_dir, chain=3) as rig:
+        await rig.swap(a_release_row(1, contents[0], chain=3))
+        sent = await greedy(rig)
+    async with gateway(engine, contents, cache_dir, chain=4, **options) as rig:
+        await rig.swap(a_release_row(1, contents[0], chain=4))
+        assert await greedy(rig) == sent
+
+
+async def test_a_finish_that_raises_ends_in_an_engine_that_was_started_from_the_head(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    async with gateway(engine, contents, cache_dir, chain=5) as rig:
+        await rig.swap(a_release_row(1, contents[0], chain=5))
+        swapped = await greedy(rig)
+        await rig.swap(a_release_row(2, contents[1], chain=5))
+        await rig.client.post(f"{engine.url}/collective_rpc", json={"method": "reef_break_finish"})
+        head = a_release_row(3, contents[0], chain=5)
+        await rig.publish(head)
+        assert (await rig.failed(1, 180)).reason in (SwapFailure.ENGINE_FAILED, SwapFailure.DEADLINE)
+        await rig.swapped_to(head, 600)
+        routes = WeightRoutes(engine.url, rig.engines.session)
+        assert (await routes.model_folder(10)).name == head["content_sha256"]
+        assert await routes.version(10) == head["release_id"]
+        assert await greedy(rig) == swapped  # hot or cold: the same weights
