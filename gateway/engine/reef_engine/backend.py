@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.base import (
 from reef_engine.groups import Seat
 from reef_engine.ranks import WorkerPlace, group_rank
 from reef_engine.shadow import exchange, outline, require_swappable
-from reef_engine.staging import Models, Staging
+from reef_engine.staging import EXPECTED, Models, Staging
 from reef_engine.tensors import Transfer
 
 ABANDONED = "reef: the session is closed as was asked"
@@ -50,14 +50,17 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     supports_draft_weight_update = False
 
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
-        """Make the outline now, while nothing is served."""
+        """Make the outline now, while nothing is served; a model that cannot be swapped serves without."""
         super().__init__(config, vllm_config, device, model)
-        require_swappable(vllm_config, device)
-        self._models = Models(
-            live=model, outline=outline(vllm_config), config=self.model_config, device=device
-        )
         self._staging: Staging | None = None
         self._is_broken = False
+        self._refusal, shape = "", None
+        try:
+            require_swappable(vllm_config, device)
+            shape = outline(vllm_config)
+        except EXPECTED as error:
+            self._refusal = f"{type(error).__name__}: {error}"
+        self._models = Models(live=model, outline=shape, config=self.model_config, device=device)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Do nothing: a group lives for one transfer."""
@@ -72,6 +75,8 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._drop()
         if info.is_abandoned:
             raise RuntimeError(ABANDONED)
+        if self._refusal:
+            raise RuntimeError(self._refusal)
         self._staging = Staging(info.swap_id, self._source(info), self._models, deadline_s=info.deadline_s)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
@@ -91,18 +96,16 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._drop()
 
     def look(self) -> dict[str, Any]:
-        """Say how far the staging is."""
+        """Say how far the staging is; `absent` when this model cannot be swapped."""
+        if self._refusal:
+            return _said("absent", detail=self._refusal)
         if self._is_broken:
-            return {"phase": "broken", "swap_id": "", "detail": "a finish failed", "num_bytes": 0}
+            return _said("broken", detail="a finish failed")
         if self._staging is None:
-            return {"phase": "idle", "swap_id": "", "detail": "", "num_bytes": 0}
+            return _said("idle")
         phase, detail = self._staging.look()
-        return {
-            "phase": phase,
-            "swap_id": self._staging.swap_id,
-            "detail": detail,
-            "num_bytes": self._staging.num_bytes,
-        }
+        found = {"swap_id": self._staging.swap_id, "num_bytes": self._staging.num_bytes}
+        return {**_said(phase, detail=detail), **found}
 
     def _source(self, info: UpdateInfo) -> Path | Transfer:
         if info.transport == "folder":
@@ -121,3 +124,7 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         if self._staging is not None:
             self._staging.abandon()
         self._staging = None
+
+
+def _said(phase: str, *, detail: str = "") -> dict[str, Any]:
+    return {"phase": phase, "swap_id": "", "detail": detail, "num_bytes": 0}

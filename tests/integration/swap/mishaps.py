@@ -5,10 +5,10 @@ Runs in the engine's environment: it must import nothing of ours but the plug-in
 
 from typing import Any
 
-from reef_engine.extension import ReefWorkerExtension  # type: ignore[import-not-found]  # not our environment
+from reef_engine.extension import ReefWorkerExtension
 
 
-class MishapExtension(ReefWorkerExtension):  # type: ignore[misc]  # as above
+class MishapExtension(ReefWorkerExtension):  # type: ignore[misc]  # of an environment without types
     """Adds one call to those of the plug-in."""
 
     def reef_break_finish(self) -> dict[str, Any]:
