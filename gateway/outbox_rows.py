@@ -5,6 +5,7 @@ by lane. A lane holds whole partitions, so that order within a lane is order wit
 """
 
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,11 +84,15 @@ def row_of(event: Event) -> NewRow:
 
 
 class OutboxRows:
-    """One connection to the outbox's file. Every method blocks, and takes one caller at a time."""
+    """One connection to the outbox's file. Every method blocks, and waits for the one before it.
+
+    A thread may still be at work when the task that sent it is cancelled, so even closing takes its turn.
+    """
 
     def __init__(self, path: Path, *, durability: Durability, num_partitions: int) -> None:
         """Open or create the file. Raises UnavailableError."""
         self._num_partitions = num_partitions
+        self._lock = threading.RLock()
         with _translated():
             self._db = sqlite3.connect(
                 path,
@@ -104,7 +109,7 @@ class OutboxRows:
 
     def prepare(self) -> None:
         """Create what is missing, and sort the rows anew if the number of partitions changed."""
-        with _translated():
+        with self._alone():
             self._db.executescript(_TABLES)
             self._db.execute("INSERT OR IGNORE INTO facts VALUES('outbox_id', ?)", (str(uuid4()),))
             known = self._db.execute("SELECT value FROM facts WHERE name='num_partitions'").fetchone()
@@ -133,13 +138,13 @@ class OutboxRows:
     @property
     def outbox_id(self) -> str:
         """Name this file among all outboxes."""
-        with _translated():
+        with self._alone():
             return str(self._db.execute("SELECT value FROM facts WHERE name='outbox_id'").fetchone()[0])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit all that happens inside, or nothing of it."""
-        with _translated():
+        with self._alone():
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:  # commits, or rolls back when something is raised
                 yield
@@ -155,7 +160,7 @@ class OutboxRows:
                 for row in chunk
                 for value in (self.lane_of(row.key), row.topic, row.key, row.size_bytes, now_us, row.value)
             ]
-            with _translated():
+            with self._alone():
                 self._db.execute(
                     "INSERT INTO rows(lane, topic, key, size_bytes, appended_at_us, value) VALUES "
                     + ",".join(["(?,?,?,?,?,?)"] * len(chunk)),
@@ -166,7 +171,7 @@ class OutboxRows:
         """Read the lowest rows of a lane: at least one if there is any, then up to both limits."""
         rows: list[Row] = []
         size_bytes = 0
-        with _translated():
+        with self._alone():
             found = self._db.execute(
                 "SELECT seq, topic, key, value, appended_at_us FROM rows WHERE lane=? ORDER BY seq LIMIT ?",
                 (lane, num_rows_max),
@@ -181,7 +186,7 @@ class OutboxRows:
 
     def delete_through(self, lane: int, seq: int) -> tuple[int, int]:
         """Forget a lane's rows up to one; says how many rows and bytes went."""
-        with _translated():
+        with self._alone():
             gone = self._db.execute(
                 "DELETE FROM rows WHERE lane=? AND seq<=? RETURNING size_bytes", (lane, seq)
             ).fetchall()
@@ -195,7 +200,7 @@ class OutboxRows:
         freed_bytes = 0
         rows: list[Row] = []
         for comparison in ("topic<>?", "topic=?"):
-            with _translated():
+            with self._alone():
                 found = self._db.execute(
                     "SELECT seq, lane, topic, key, appended_at_us, size_bytes FROM rows "
                     f"WHERE {comparison} ORDER BY seq",
@@ -214,7 +219,7 @@ class OutboxRows:
 
     def delete(self, rows: Sequence[Row]) -> int:
         """Forget rows; says how many bytes went."""
-        with _translated():
+        with self._alone():
             sizes = [
                 self._db.execute("DELETE FROM rows WHERE seq=? RETURNING size_bytes", (row.seq,)).fetchone()
                 for row in rows
@@ -223,7 +228,7 @@ class OutboxRows:
 
     def bury(self, row: Row, *, reason: str, detail: str) -> int:
         """Move a row that Kafka will never take out of the line; says how many bytes left it."""
-        with _translated():
+        with self._alone():
             self._db.execute(
                 "INSERT OR REPLACE INTO dead VALUES(?,?,?,?,?,?,?)",
                 (row.seq, row.topic, row.key, row.value, row.appended_at_us, reason, detail),
@@ -232,7 +237,7 @@ class OutboxRows:
 
     def waiting(self, topic: str, key: bytes) -> tuple[bytes, ...]:
         """Give the values under a key that Kafka does not have yet, in order."""
-        with _translated():
+        with self._alone():
             found = self._db.execute(
                 "SELECT value FROM rows WHERE lane=? AND topic=? AND key=? ORDER BY seq",
                 (self.lane_of(key), topic, key),
@@ -241,7 +246,7 @@ class OutboxRows:
 
     def totals(self) -> tuple[int, int]:
         """Count rows and bytes, by reading the whole table's rows."""
-        with _translated():
+        with self._alone():
             num_rows, size_bytes = self._db.execute(
                 "SELECT count(*), coalesce(sum(size_bytes), 0) FROM rows"
             ).fetchone()
@@ -249,12 +254,12 @@ class OutboxRows:
 
     def num_dead(self) -> int:
         """Count the rows that Kafka refused for good."""
-        with _translated():
+        with self._alone():
             return int(self._db.execute("SELECT count(*) FROM dead").fetchone()[0])
 
     def oldest_at_us(self) -> int | None:
         """Say when the oldest row was kept; None when there is none. Microseconds UTC."""
-        with _translated():
+        with self._alone():
             found = self._db.execute("SELECT appended_at_us FROM rows ORDER BY seq LIMIT 1").fetchone()
         return None if found is None else int(found[0])
 
@@ -263,18 +268,24 @@ class OutboxRows:
 
         `PASSIVE` stops nobody; the other two hold writers back until they are done.
         """
-        with _translated():
+        with self._alone():
             _, in_journal, moved = self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         return int(max(0, in_journal - moved)) * _PAGE_BYTES
 
     def shrink(self) -> None:
         """Give freed pages back to the file system."""
-        with _translated():
+        with self._alone():
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     def close(self) -> None:
-        """Close the connection."""
-        self._db.close()
+        """Close the connection; whoever comes later is told that it is unusable."""
+        with self._alone():
+            self._db.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._lock, _translated():
+            yield
 
 
 @contextmanager

@@ -1,0 +1,39 @@
+"""One connection, many threads: a cancelled task leaves its thread at work, also while the outbox closes."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from gateway.outbox_rows import OutboxRows, row_of
+from schemas.errors import UnavailableError
+from tests.builders import an_inference
+
+NUM_THREADS = 8
+NUM_ROUNDS = 20
+
+
+def use_until_closed(rows: OutboxRows, begin: threading.Barrier) -> int:
+    """Use a connection again and again; count the rounds until it is closed."""
+    begin.wait()
+    num_rounds = 0
+    while True:
+        try:
+            rows.checkpoint("PASSIVE")
+            rows.totals()
+        except UnavailableError as error:
+            assert error.reason == "outbox_unusable"
+            return num_rounds
+        num_rounds += 1
+
+
+def test_a_connection_that_threads_still_use_closes_in_its_turn(tmp_path: Path) -> None:
+    for number in range(NUM_ROUNDS):
+        rows = OutboxRows(tmp_path / f"{number}.db", durability="process", num_partitions=4)
+        rows.prepare()
+        rows.insert([row_of(an_inference())], now_us=1)
+        begin = threading.Barrier(NUM_THREADS + 1)
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            users = [pool.submit(use_until_closed, rows, begin) for _ in range(NUM_THREADS)]
+            begin.wait()
+            rows.close()
+            assert all(user.result() >= 0 for user in users)
