@@ -7,12 +7,14 @@ python -m tests.learning.answer_briefly plot --out docs/learning
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
 import torch
 from matplotlib.figure import Figure
+from transformers import PreTrainedModel
 
 from deploy.embedded.model import prepare_model
 from deploy.settings import read_cache_dir
@@ -20,10 +22,13 @@ from recipes.sao.recipe import SAOOptions
 from schemas.recipe import RecipeOptions
 from schemas.settings import TrainingSettings
 from tests.learning.brief import experience_of, questions_of, sample, tokenizer_of
-from tests.tiny import batch_of
+from tests.tiny import batch_of, run_ranks
+from trainers.attention import SDPA
 from trainers.build import Blueprint, build
-from trainers.ranks import Ranks, open_ranks
-from trainers.step import StepLimits, train
+from trainers.model import load_model
+from trainers.ranks import Ranks
+from trainers.step import Learner, StepLimits, train
+from trainers.weights import gathered, named_weights
 
 BATCH_SIZE = 16
 LEARNING_RATE = 1e-5
@@ -52,10 +57,9 @@ def learn(ranks: Ranks, recipe: str, seed: int, num_steps: int, threads: int) ->
     for step in range(num_steps):
         began_s = perf_counter()
         questions = questions_of(seed, step, BATCH_SIZE)
-        answers = ranks.on_first(
-            lambda questions=questions, step=step: sample(  # type: ignore[misc]
-                learner.policy.model, tokenizer, questions, 1_000 * seed + step
-            )
+        sampler = whole_copy(learner, folder, ranks)
+        answers = ranks.share(
+            sample(sampler, tokenizer, questions, 1_000 * seed + step) if ranks.is_first else None
         )
         experiences = [experience_of(answer, str(step), str(n)) for n, answer in enumerate(answers)]
         sampled_s = perf_counter() - began_s
@@ -66,6 +70,28 @@ def learn(ranks: Ranks, recipe: str, seed: int, num_steps: int, threads: int) ->
         if len(rewards) >= 2 and min(rewards[-2:]) >= GOOD:
             break
     return rewards
+
+
+def whole_copy(learner: Learner, folder: Path, ranks: Ranks) -> PreTrainedModel:
+    """Give a model that can sample by itself."""
+    if ranks.size == 1:
+        return learner.policy.model
+    model = load_model(folder, attention=SDPA)
+    weights = gathered(named_weights(learner.policy.model), dtype=torch.float32, keeps=True)
+    with torch.no_grad():
+        for name, parameter in named_weights(model).items():
+            parameter.copy_(weights[name])
+    return model
+
+
+def learn_and_tell(ranks: Ranks, given: argparse.Namespace) -> None:
+    """Learn, and keep the curve."""
+    rewards = learn(ranks, given.recipe, given.seed, given.steps, given.threads)
+    if not ranks.is_first:
+        return
+    curve = {"recipe": given.recipe, "seed": given.seed, "learning_rate": LEARNING_RATE, "rewards": rewards}
+    name = f"{given.recipe}-{given.seed}" + ("" if ranks.size == 1 else f"-{ranks.size}ranks")
+    (given.out / f"{name}.json").write_text(json.dumps(curve, indent=1) + "\n")
 
 
 def plot(folder: Path) -> None:
@@ -92,6 +118,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("recipe", choices=[*RECIPES, "plot"])
     parser.add_argument("seed", type=int, nargs="?", default=0)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("docs/learning"))
     given = parser.parse_args(words)
@@ -99,11 +126,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if given.recipe == "plot":
         plot(given.out)
         return
-    ranks = open_ranks(rank=0, size=1, rendezvous=None, device=torch.device("cpu"), timeout_s=60)
-    rewards = learn(ranks, given.recipe, given.seed, given.steps, given.threads)
-    ranks.close()
-    curve = {"recipe": given.recipe, "seed": given.seed, "learning_rate": LEARNING_RATE, "rewards": rewards}
-    (given.out / f"{given.recipe}-{given.seed}.json").write_text(json.dumps(curve, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        run_ranks(given.ranks, learn_and_tell, Path(folder), given)
 
 
 if __name__ == "__main__":
