@@ -10,12 +10,18 @@ from streams.drive import Partition, Processor, Surroundings
 class Ownership:
     """The partitions of one worker."""
 
-    def __init__(self, processors: Iterable[Processor]) -> None:
+    def __init__(self, processors: Iterable[Processor], partition: type[Partition] = Partition) -> None:
         """Own nothing yet."""
+        self._partition = partition
         self._processors: Mapping[str, Processor] = {each.topic: each for each in processors}
         self._assigned: frozenset[Place] = frozenset()
         self.partitions: dict[Place, Partition] = {}
         self._closing: set[asyncio.Future[None]] = set()
+
+    @property
+    def topics(self) -> list[str]:
+        """The logs that are folded."""
+        return list(self._processors)
 
     def is_assigned(self, place: Place) -> bool:
         """Whether a partition is ours, as far as is known."""
@@ -39,7 +45,7 @@ class Ownership:
             if place in self.partitions:
                 self.partitions[place].resume()
                 continue
-            opened = Partition(self._processors[place.topic], place.partition, around)
+            opened = self._partition(self._processors[place.topic], place.partition, around)
             self.partitions[place] = opened
             opened.start()
 

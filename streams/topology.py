@@ -6,11 +6,14 @@ records. What was done is known from the log alone (streams/drive.py).
 Next: streams/drive.py
 """
 
+import os
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from threading import Timer
 from typing import Any
 
 import faust
+import structlog
 from aiokafka import AIOKafkaConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from yarl import URL
@@ -46,8 +49,12 @@ DELIVERED_MAX = 1_000
 """Records handed on at once."""
 DELIVERED_WITHIN_S = 0.02
 """How long they wait for company."""
+STOP_S_MAX = 25.0
+"""A stop that takes longer is forced."""
 UNCOMMITTED_S = 1e9
 """Faust need not warn that it commits nothing: the transactions do."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 def processors() -> tuple[Processor, ...]:
@@ -139,6 +146,18 @@ class NamelessWorker(faust.Worker):
 
     def _setproctitle(self, info: str, *, ident: str | None = None) -> None:
         """Keep the title that the command gave."""
+
+    def _schedule_shutdown(self, signal: Any) -> None:
+        """Stop in order, but not for ever: Faust may wait for a rebalance, and the log has everything."""
+        limit = Timer(STOP_S_MAX, _stop_now)
+        limit.daemon = True
+        limit.start()
+        super()._schedule_shutdown(signal)
+
+
+def _stop_now() -> None:
+    _log.warning("stop_forced", after_s=STOP_S_MAX)
+    os._exit(0)
 
 
 def run_app(app: faust.App) -> None:

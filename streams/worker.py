@@ -32,10 +32,10 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 class Worker:
     """What a worker holds while it runs."""
 
-    def __init__(self, settings: WorkerSettings, metrics: StreamMetrics) -> None:
+    def __init__(self, settings: WorkerSettings, metrics: StreamMetrics, ownership: Ownership) -> None:
         """Hold nothing yet."""
         self._settings, self._metrics = settings, metrics
-        self.ownership = Ownership(processors())
+        self.ownership = ownership
         self._open = AsyncExitStack()
         self._around: Surroundings | None = None
         self._beginning: asyncio.Task[None] | None = None
@@ -98,20 +98,22 @@ def run_worker(settings: WorkerSettings) -> NoReturn:
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
-    worker = Worker(settings, StreamMetrics(registry))
     if settings.metrics_port is not None:
         show_metrics(registry, settings.metrics_port)
+    run_ownership(settings, StreamMetrics(registry), Ownership(processors()))
+
+
+def run_ownership(settings: WorkerSettings, metrics: StreamMetrics, ownership: Ownership) -> NoReturn:
+    """Run Faust with these partitions, watched, until a signal says stop."""
+    worker = Worker(settings, metrics, ownership)
     gc.set_threshold(*GC_THRESHOLDS)
     settings.folder.mkdir(parents=True, exist_ok=True)
     listener = Listener(
-        assign=worker.assign,
-        revoke=worker.ownership.revoke,
-        deliver=worker.ownership.deliver,
-        stop=worker.stop,
+        assign=worker.assign, revoke=ownership.revoke, deliver=ownership.deliver, stop=worker.stop
     )
     group = f"{settings.deployment}-streams"
-    app = faust_app(settings, group, [each.topic for each in processors()], listener)
+    app = faust_app(settings, group, ownership.topics, listener)
     _log.info("worker_started", worker=settings.number, group=group, started_at_us=time_ns() // 1_000)
-    with Watchdog(settings.access, lambda: list(worker.ownership.partitions.values()), end_process):
+    with Watchdog(settings.access, lambda: list(ownership.partitions.values()), end_process):
         run_app(app)
     raise SystemExit(0)

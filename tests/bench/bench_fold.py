@@ -6,6 +6,7 @@ rounds, since other programs share the machine.
 
 import gc
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,10 +33,18 @@ GAP_US = 50_000
 
 
 def main() -> None:
-    """Run everything, or what is named."""
-    wanted = sys.argv[1:] or ["rate", "memory", "growth"]
+    """Run everything, or what is named; each memory in a process of its own."""
+    runs = {
+        "rate": rates,
+        "memory-ten": lambda: memory("ten to a route", 10),
+        "memory-one": lambda: memory("each on its own route", 1),
+        "growth": growth,
+    }
+    wanted = sys.argv[1:]
     for name in wanted:
-        {"rate": rates, "memory": memory, "growth": growth}[name]()
+        runs[name]()
+    for name in () if wanted else runs:
+        subprocess.run([sys.executable, "-m", "tests.bench.bench_fold", name], check=True)
 
 
 def a_state() -> SessionState:
@@ -94,18 +103,16 @@ def rates() -> None:
         say(f"fold, {name}", events_per_s=round(len(log) / seconds))
 
 
-def memory() -> None:
-    """A million pending calls, ten to a route, and each on a route of its own."""
+def memory(name: str, per_route: int) -> None:
+    """A million pending calls."""
     whole = template()
-    for name, per_route in (("ten to a route", 10), ("each on its own route", 1)):
-        gc.collect()
-        before = psutil.Process().memory_info().rss
-        state = a_state()
-        filled(state, whole, MILLION, per_route)
-        gc.collect()
-        megabytes = (psutil.Process().memory_info().rss - before) / 1e6
-        say(f"a million pending calls, {name}", megabytes=round(megabytes), pending=state.num_pending())
-        del state
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    state = a_state()
+    filled(state, whole, MILLION, per_route)
+    gc.collect()
+    megabytes = (psutil.Process().memory_info().rss - before) / 1e6
+    say(f"a million pending calls, {name}", megabytes=round(megabytes), pending=state.num_pending())
 
 
 def filled(state: SessionState, whole: InferenceCompleted, count: int, per_route: int) -> None:
