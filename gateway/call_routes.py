@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.auth import visible
 from gateway.catalog import Catalog
-from gateway.following import Following
 from gateway.lookup import Lookup
 from gateway.outbox import Outbox
 from gateway.report_routes import as_json
@@ -30,8 +29,8 @@ class StatusParts:
     """Scenarios and what serves in them."""
     views: Views
     """What the log says."""
-    following: Following
-    """Whether the views are up to date."""
+    views_problem: Callable[[], str | None]
+    """What keeps the views from being up to date."""
     outbox: Outbox
     """What the log does not have yet."""
     problems: Problems
@@ -64,8 +63,8 @@ def call_router(lookup: Lookup, status_parts: StatusParts) -> APIRouter:
 async def status_of(parts: StatusParts, names: tuple[str, ...]) -> dict[str, Any]:
     """Say how all goes, for the scenarios that the caller may know of."""
     problems = dict(await parts.problems())
-    if parts.following.problem is not None:
-        problems["views"] = parts.following.problem
+    if (problem := parts.views_problem()) is not None:
+        problems["views"] = problem
     return {
         "scenarios": {name: await _scenario_status(parts, name) for name in names},
         "outbox": {

@@ -8,12 +8,13 @@ Next: gateway/engines.py
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 
+from gateway.auth import require_scenario
 from gateway.capture import Capture
 from gateway.catalog import Catalog, require_serving
 from gateway.dialect import Ask, Dialect, StreamTranslator
@@ -44,6 +45,10 @@ class Recorder(Protocol):
         """Raise UnavailableError when no further call may begin."""
 
 
+CreateScenario = Callable[[str], Awaitable[None]]
+"""Makes a scenario of this name. Raises RejectedError."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
     """A call that is being answered."""
@@ -72,8 +77,10 @@ class Calls:
         metrics: CallMetrics,
         gate: Gate,
         settings: CallSettings,
+        create: CreateScenario | None = None,
     ) -> None:
-        """Take the parts that a call passes through."""
+        """Take the parts that a call passes through; `create` makes the scenario that a call names first."""
+        self._create = create
         self._catalog = catalog
         self._engines = engines
         self._recorder = recorder
@@ -110,7 +117,11 @@ class Calls:
             self._num_open -= 1
 
     async def _begin(self, dialect: Dialect, exchange: Exchange) -> Call:
-        state = self._catalog.resolve(exchange.head.scenario, exchange.grant)
+        name = exchange.head.scenario
+        if self._create is not None and name is not None and name not in self._catalog:
+            require_scenario(exchange.grant, name)
+            await self._create(name)
+        state = self._catalog.resolve(name, exchange.grant)
         exchange.scenario = state.name
         _require_unpinned(exchange.head.release_pin, state)
         self._recorder.refuse_when_full()

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 
 from gateway.app import Gateway, Routes
 from gateway.auth import Token
-from gateway.calls import Calls, Recorder
+from gateway.calls import Calls, CreateScenario, Recorder
 from gateway.catalog import Catalog
 from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import Chat
@@ -54,6 +54,8 @@ class Parts:
     """Writes the canonical line."""
     routers: Sequence[APIRouter] = ()
     """Everything under /reef."""
+    create: CreateScenario | None = None
+    """Makes scenarios that calls name; None: an unknown name is refused."""
     lifespan: Lifespan | None = None
     """Runs while the server does."""
 
@@ -67,6 +69,7 @@ def gateway_app(parts: Parts) -> Gateway:
         metrics=parts.metrics,
         gate=parts.gate,
         settings=parts.settings,
+        create=parts.create,
     )
     counts = CountTokens(
         catalog=parts.catalog, engines=parts.engines, body_bytes_max=parts.settings.body_bytes_max

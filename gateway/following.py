@@ -11,9 +11,9 @@ from typing import Self
 
 import structlog
 
-from gateway.projection import FOLLOWED, Seen
+from gateway.projection import Seen
 from gateway.views import Views
-from schemas.bus import KafkaAccess, Place, Reader, Record, Resolver, SchemaLog
+from schemas.bus import BusLimits, KafkaAccess, Place, Reader, Record, Resolver, SchemaLog
 from schemas.bus.resolver import BlobReader
 from schemas.errors import ConflictError, ReefError, RejectedError
 from schemas.events import Event
@@ -24,6 +24,12 @@ SLICE_EVENTS = 16
 """Events decoded before answers have their turn again."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 10.0
 
+NOT_READ_YET = "expected the log to be read, got no answer from Kafka yet"
+RARE = BusLimits(fetch_wait_ms=500)
+"""Of topics where little comes: an event is handed out at once, and silence costs two requests a second."""
+OFTEN = BusLimits(fetch_wait_ms=250, fetch_bytes_min=1024 * 1024)
+"""Of topics that grow with every call: a fetch costs broker and reader the same however little it brings."""
+
 Listener = Callable[[Event], Awaitable[None]]
 """Hears each event after the views have it."""
 
@@ -33,17 +39,32 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 class Following:
     """Follows the log while it is open."""
 
-    def __init__(self, access: KafkaAccess, views: Views, *, blobs: BlobReader, num_partitions: int) -> None:
-        self._access, self._views, self._blobs = access, views, blobs
-        self._places = [Place(topic, n) for topic in FOLLOWED for n in range(num_partitions)]
+    def __init__(
+        self,
+        access: KafkaAccess,
+        views: Views,
+        *,
+        blobs: BlobReader,
+        num_partitions: int,
+        topics: Sequence[str],
+        limits: BusLimits | None = None,
+    ) -> None:
+        self._access, self._views, self._blobs, self._topics = access, views, blobs, topics
+        self._limits = limits or RARE
+        self._places = [Place(topic, n) for topic in topics for n in range(num_partitions)]
+        self._watch: Callable[[str | None], None] = _nobody
         self._listeners: list[Listener] = []
         self._live = asyncio.Event()
         self._moved = asyncio.Condition()
-        self._problem: str | None = "expected the log to be read, got no answer from Kafka yet"
+        self._problem: str | None = NOT_READ_YET
 
     def listen(self, listener: Listener) -> None:
         """Have events told to somebody; call it before this is opened."""
         self._listeners.append(listener)
+
+    def watch(self, watch: Callable[[str | None], None]) -> None:
+        """Have somebody told when what keeps the views from following changes, or ends."""
+        self._watch = watch
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
@@ -78,22 +99,30 @@ class Following:
         backoff_s = BACKOFF_FIRST_S
         while True:
             try:
-                async with Reader(self._access) as reader, SchemaLog(self._access) as schema_log:
+                async with (
+                    Reader(self._access, limits=self._limits) as reader,
+                    SchemaLog(self._access) as schema_log,
+                ):
                     await self._follow(reader)
                     backoff_s = BACKOFF_FIRST_S
                     await self._take_all(reader, Resolver(schema_log, self._blobs))
             except ReefError as error:
-                self._problem = str(error)
+                self._find(str(error))
                 _log.warning("views_not_following", reason=error.reason, detail=str(error))
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+
+    def _find(self, problem: str | None) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._watch(problem)
 
     async def _follow(self, reader: Reader) -> None:
         bounds = await reader.bounds(self._places)
         known = await self._views.positions()
         if any(known.get(place, 0) > bound.end for place, bound in bounds.items()):
             _log.warning("views_begin_anew", reason="the log ends before what was read of it")
-            await self._views.forget_everything()
+            await self._views.forget(self._topics)
             known = {}
         await reader.follow({place: max(known.get(place, 0), bound.start) for place, bound in bounds.items()})
 
@@ -101,7 +130,7 @@ class Following:
         while True:
             records = await reader.poll(POLL_S)
             if not records:
-                self._problem = None
+                self._find(None)
                 self._live.set()
                 continue
             seen = await self._decoded(records, resolver)
@@ -128,3 +157,7 @@ class Following:
 
 def _positions(records: Sequence[Record]) -> Mapping[Place, int]:
     return {Place(record.topic, record.partition): record.offset + 1 for record in records}
+
+
+def _nobody(_: str | None) -> None:
+    """Watch without telling anybody."""

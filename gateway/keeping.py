@@ -4,7 +4,7 @@ Not the composition root: it hands the settings' pieces and the open engines' si
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,19 +14,24 @@ from prometheus_client import CollectorRegistry
 from gateway.call_routes import Problems, StatusParts, call_router
 from gateway.catalog import Catalog
 from gateway.chain_commands import WAIT_S_MAX, ChainCommands
+from gateway.courier import CourierOptions
+from gateway.courier_process import CourierProcess
+from gateway.errands import Follow
 from gateway.following import Following
 from gateway.health import Check
 from gateway.importing import Importing
 from gateway.lookup import Lookup
 from gateway.outbox import Outbox, OutboxOptions
 from gateway.outbox_metrics import OutboxMetrics
+from gateway.projection import CHAINS
 from gateway.report_routes import report_router
 from gateway.reporting import IdIndex, Reporting, ReportMetrics
 from gateway.scenario_routes import ScenarioParts, scenario_router
 from gateway.scenarios import ScenarioOptions, Scenarios
 from gateway.views import Views
-from schemas.blobs import BlobStore
-from schemas.bus import KafkaAccess, Publisher
+from schemas.blobs import open_blob_store
+from schemas.bus import KafkaAccess
+from schemas.logs import LogFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +42,8 @@ class KeepingOptions:
     """Of this gateway alone, in `reef.state_dir`."""
     access: KafkaAccess
     """The log."""
-    blobs: BlobStore
-    """Large fields."""
+    blobs_url: str
+    """Where large fields go."""
     outbox: OutboxOptions
     """Where the outbox is and what it promises."""
     scenarios: ScenarioOptions
@@ -49,6 +54,10 @@ class KeepingOptions:
     """How long a rollback or promotion waits for the release service."""
     metrics_ports: Mapping[str, int] = field(default_factory=dict)
     """Where the other services show their metrics."""
+    log_format: LogFormat = "json"
+    """Of the courier's log, which goes where ours does."""
+    log_level: str = "info"
+    """Of the courier's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +69,24 @@ class Keeping:
     views: Views
     """What the log says: heads of chains, too."""
     following: Following
-    """Reads the log into the views; tells listeners."""
+    """Reads what concerns chains into the views; tells listeners."""
+    courier: CourierProcess
+    """Brings the outbox to Kafka, and reads calls, reports and outcomes into the views."""
     scenarios: Scenarios
     """Every scenario known."""
     routers: Sequence[APIRouter]
     """Everything under /reef."""
     checks: Mapping[str, Check]
     """For /readyz."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    outbox: Outbox
+    views: Views
+    following: Following
+    courier: CourierProcess
+    scenarios: Scenarios
 
 
 @asynccontextmanager
@@ -77,42 +97,58 @@ async def opened_keeping(
 
     The scenarios of the file are in the log, or in the outbox on their way to it, when this returns.
     """
-    outbox = Outbox(
-        options.outbox,
-        open_producer=lambda: Publisher(options.access, blobs=options.blobs),
-        blobs=options.blobs,
-        metrics=OutboxMetrics(registry),
-    )
-    views = Views(options.folder)
+    blobs, views = open_blob_store(options.blobs_url), Views(options.folder)
     try:
-        async with outbox:
+        async with AsyncExitStack() as stack:
+            courier = CourierProcess(
+                _courier_options(options), on_scenarios_moved=lambda: scenarios.recall(views)
+            )
+            outbox = Outbox(
+                options.outbox,
+                open_producer=courier.producer,
+                blobs=blobs,
+                metrics=OutboxMetrics(registry),
+            )
             scenarios = Scenarios(options.scenarios, catalog=catalog, recorder=outbox)
+            await stack.enter_async_context(courier)
+            await stack.enter_async_context(outbox)
             await scenarios.recall(views)
             await scenarios.announce()
             following = Following(
                 options.access,
                 views,
-                blobs=options.blobs,
+                blobs=blobs,
                 num_partitions=options.outbox.num_partitions,
+                topics=CHAINS,
             )
-            following.listen(scenarios.hear)
-            async with following:
-                yield _composed(options, outbox, views, following, scenarios, catalog, registry, problems)
+            courier.follow(Follow(folder=options.folder, num_partitions=options.outbox.num_partitions))
+            await stack.enter_async_context(following)
+            opened = _Opened(
+                outbox=outbox, views=views, following=following, courier=courier, scenarios=scenarios
+            )
+            yield _composed(options, opened, catalog, registry, problems)
     finally:
         views.close()
 
 
+def _courier_options(options: KeepingOptions) -> CourierOptions:
+    return CourierOptions(
+        access=options.access,
+        blobs_url=options.blobs_url,
+        log_format=options.log_format,
+        log_level=options.log_level,
+    )
+
+
 def _composed(
     options: KeepingOptions,
-    outbox: Outbox,
-    views: Views,
-    following: Following,
-    scenarios: Scenarios,
+    opened: _Opened,
     catalog: Catalog,
     registry: CollectorRegistry,
     problems: Problems,
 ) -> Keeping:
-    index = IdIndex(views, following, outbox)
+    outbox, views, scenarios = opened.outbox, opened.views, opened.scenarios
+    index = IdIndex(views, opened.courier, outbox)
     reporting = Reporting(scenarios=scenarios, recorder=outbox, index=index, metrics=ReportMetrics(registry))
     importing = Importing(
         catalog=catalog,
@@ -127,17 +163,17 @@ def _composed(
         recorder=outbox,
         catalog=catalog,
         access=options.access,
-        blobs=options.blobs,
+        blobs=open_blob_store(options.blobs_url),
         receipt_keys=options.scenarios.receipt_keys,
         num_partitions=options.outbox.num_partitions,
     )
     commands = ChainCommands(
-        views=views, following=following, recorder=outbox, wait_s_max=options.command_wait_s_max
+        views=views, following=opened.following, recorder=outbox, wait_s_max=options.command_wait_s_max
     )
     status = StatusParts(
         catalog=catalog,
         views=views,
-        following=following,
+        views_problem=lambda: opened.following.problem or opened.courier.problem,
         outbox=outbox,
         problems=problems,
         metrics_ports=options.metrics_ports,
@@ -152,7 +188,8 @@ def _composed(
     return Keeping(
         outbox=outbox,
         views=views,
-        following=following,
+        following=opened.following,
+        courier=opened.courier,
         scenarios=scenarios,
         routers=(
             report_router(

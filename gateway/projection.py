@@ -40,8 +40,10 @@ from schemas.topics import (
     SERVING,
 )
 
-FOLLOWED = (RELEASES, COMMANDS, SERVING, CANDIDATES, REPORT_IDS, OUTCOMES, REJECTED, INTERACTIONS)
-"""Topics that the views are made from."""
+CHAINS = (RELEASES, COMMANDS, SERVING, CANDIDATES, REJECTED)
+"""Topics of which a few events a minute come, and which somebody waits for."""
+TRAFFIC = (REPORT_IDS, OUTCOMES, INTERACTIONS)
+"""Topics that grow with every call."""
 
 
 class Statement(NamedTuple):

@@ -10,11 +10,10 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter
 
-from gateway.following import Following
 from gateway.reports import GivenReport, as_recipe_sees, refused, report_events
 from gateway.scenarios import Recorder, Scenarios
 from gateway.views import TakenId, Views
@@ -60,10 +59,17 @@ class NewId:
     """Where it stood in the request."""
 
 
+class CaughtUp(Protocol):
+    """Who reads the log into the views."""
+
+    async def caught_up(self, deadline_s: float) -> bool:
+        """Wait until the log was read to its end once; False when it is not by the deadline."""
+
+
 class IdIndex:
     """Which ids are taken, as far as this gateway can know: its own memory, the views, and the outbox."""
 
-    def __init__(self, views: Views, following: Following, recorder: Recorder) -> None:
+    def __init__(self, views: Views, following: CaughtUp, recorder: Recorder) -> None:
         self._views, self._following, self._recorder = views, following, recorder
         self._held: dict[tuple[str, str], asyncio.Event] = {}
         self._has_waited = False

@@ -22,6 +22,9 @@ from schemas.recipe import Recipe, Report, load_recipe
 from schemas.settings.scenarios import Scenario, recipe_of, scenario_configured
 from schemas.settings.streams import StreamsSettings
 
+CREATED_BY_CALLS_MAX = 1_000
+"""Scenarios beyond which a call makes no further one; an operator can."""
+
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -90,7 +93,7 @@ class Scenarios:
         return scenario_configured(scenario, self._options.streams, configured_at_us=time.time_ns() // 1000)
 
     async def recall(self, views: Views) -> None:
-        """Learn the scenarios that were created before this start, or by another gateway."""
+        """Learn the scenarios that were created before this start, or by another gateway since."""
         for name, facts in (await views.configured()).items():
             self._learn(
                 ScenarioName(name),
@@ -98,17 +101,6 @@ class Scenarios:
                 options=orjson.loads(facts["options"])["recipe"],
                 target=TrainingTarget(facts["target"]),
                 is_retired=facts["is_retired"],
-            )
-
-    async def hear(self, event: Event) -> None:
-        """Learn of a scenario from the log."""
-        if isinstance(event, ScenarioConfigured):
-            self._learn(
-                event.scenario,
-                recipe=event.recipe,
-                options=orjson.loads(event.options)["recipe"],
-                target=event.target,
-                is_retired=event.is_retired,
             )
 
     def _learn(
@@ -141,6 +133,16 @@ class Scenarios:
         self._known[name] = known
         self._catalog.add(name).is_retired = False
         return known, True
+
+    async def create_by_call(self, text: str) -> None:
+        """Create a scenario that a call names. Raises RejectedError on a bad name, or one too many."""
+        if len(self._known) >= CREATED_BY_CALLS_MAX:
+            raise RejectedError(
+                f"expected at most {CREATED_BY_CALLS_MAX} scenarios made by calls, got one more: "
+                "create it with POST /reef/scenarios",
+                reason="too_many_scenarios",
+            )
+        await self.create(text)
 
     def get(self, name: ScenarioName) -> KnownScenario:
         """Give a scenario of the catalog. Raises RejectedError when its recipe cannot be used here."""

@@ -9,7 +9,7 @@ The order of these steps is what keeps the order of the log:
 
 Not a queue: what is sent stays in the outbox until Kafka has it, so it may be sent twice, and is never lost.
 
-Next: streams/topology.py
+Next: gateway/errands.py
 """
 
 import asyncio
@@ -40,7 +40,7 @@ BATCH_ROWS_MAX = 500
 """Rows of a lane under way at once."""
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of a lane under way at once, unless one row alone has more."""
-GATHER_S = 0.02
+GATHER_S = 0.1
 """Rest between batches: what comes meanwhile shares one request and one compression."""
 BATCH_S_MAX = 60.0
 """How long Kafka may take for a batch before the sender starts again."""

@@ -3,6 +3,10 @@
 Not the rows: gateway/projection.py says what each event changes.
 """
 
+from collections.abc import Mapping
+
+from schemas.topics import CANDIDATES, COMMANDS, INTERACTIONS, OUTCOMES, RELEASES, REPORT_IDS, SERVING
+
 VERSION = 2
 """Of the tables: another one makes the views anew from the log."""
 
@@ -42,3 +46,18 @@ CREATE TABLE IF NOT EXISTS commands(
 
 BOUNDED = ("calls", "reports", "outcomes", "report_ids", "candidates", "commands")
 """Tables that grow with traffic: the oldest numbers go."""
+
+EMPTYING: Mapping[str, tuple[str, ...]] = {
+    RELEASES: ("DELETE FROM releases",),
+    COMMANDS: ("DELETE FROM commands",),
+    CANDIDATES: ("DELETE FROM candidates",),
+    SERVING: ("DELETE FROM latest WHERE name<>'configured'",),
+    REPORT_IDS: ("DELETE FROM report_ids",),
+    OUTCOMES: ("DELETE FROM outcomes",),
+    INTERACTIONS: (
+        "DELETE FROM calls",
+        "DELETE FROM reports",
+        "DELETE FROM latest WHERE name='configured'",
+    ),
+}
+"""What forgets the events of a topic."""

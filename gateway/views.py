@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import orjson
 
 from gateway.projection import Seen, Statement, report_id_row, rows_of
-from gateway.view_tables import BOUNDED, TABLES, VERSION
+from gateway.view_tables import BOUNDED, EMPTYING, TABLES, VERSION
 from schemas.errors import UnavailableError
 from schemas.events import ReportAccepted
 from schemas.ids import ReportId, ScenarioName, Sha256
@@ -29,7 +29,7 @@ ROWS_MAX = 1_000_000
 PRUNE_EVERY = 10_000
 """Events between two looks at how large the tables are."""
 NOTED_MAX = 100_000
-"""Report ids accepted here that the log has not told of yet."""
+"""Report ids accepted here that the file does not have yet."""
 
 Found = Mapping[str, Any]
 Result = TypeVar("Result")
@@ -46,7 +46,10 @@ class TakenId:
 
 
 class Views:
-    """Tables over one file, used from the event loop; SQLite itself runs in threads, one call at a time."""
+    """Tables over one file, used from the event loop; SQLite itself runs in threads, one call at a time.
+
+    Several processes may have it open: the gateway, and its courier that reads most of the log.
+    """
 
     def __init__(self, folder: Path, *, rows_max: int = ROWS_MAX) -> None:
         """Open the file, anew if its tables are of another version. Raises UnavailableError."""
@@ -79,14 +82,11 @@ class Views:
         with self._lock:
             self._db.close()
 
-    async def forget_everything(self) -> None:
-        """Empty all tables: the log is another one."""
-        await self._run(self._emptied)
-
-    def _emptied(self, _: sqlite3.Connection) -> None:
-        self._begin_anew()
-        self._db.executescript(TABLES)
-        self._db.execute(f"PRAGMA user_version={VERSION}")
+    async def forget(self, topics: Sequence[str]) -> None:
+        """Forget what these topics told: the log is another one."""
+        statements = [Statement(sql, ()) for topic in topics for sql in EMPTYING.get(topic, ())]
+        unread = [Statement("DELETE FROM positions WHERE topic=?", (topic,)) for topic in topics]
+        await self._run(lambda db: _commit(db, [*statements, *unread]))
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         return await asyncio.to_thread(self._locked, work)
@@ -109,9 +109,6 @@ class Views:
         self._num_since_prune = 0 if is_prune_due else self._num_since_prune
         pruning = self._pruning() if is_prune_due else []
         await self._run(lambda db: _commit(db, [*statements, *moved, *pruning]))
-        for one in seen:
-            if isinstance(one.event, ReportAccepted):
-                self._noted.pop((one.event.scenario, one.event.report_id), None)
 
     def _pruning(self) -> list[Statement]:
         return [
@@ -132,6 +129,8 @@ class Views:
         while len(self._noted) > NOTED_MAX:
             self._noted.popitem(last=False)
         await self._run(lambda db: _commit(db, [report_id_row(event) for event in accepted]))
+        for event in accepted:
+            self._noted.pop((event.scenario, event.report_id), None)
 
     # what is asked
 

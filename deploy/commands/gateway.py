@@ -34,7 +34,6 @@ from gateway.scenarios import ScenarioOptions
 from gateway.server import bound_socket, server_for
 from gateway.settings import CallSettings, call_settings, door_tokens
 from gateway.swapping import Swapping
-from schemas.blobs import open_blob_store
 from schemas.bus import KafkaAccess, kafka_access
 from schemas.errors import UnavailableError
 from schemas.ids import ScenarioName
@@ -148,6 +147,9 @@ async def opened_parts(settings: Settings, secrets: Secrets) -> AsyncIterator[Pa
                 is_quiet=settings.observability.log_level in ("warning", "error"),
             ),
             routers=keeping.routers,
+            create=keeping.scenarios.create_by_call
+            if settings.reef.allow_implicit_scenario_creation
+            else None,
         )
 
 
@@ -183,7 +185,7 @@ def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:
     return KeepingOptions(
         folder=folder,
         access=secrets.access,
-        blobs=open_blob_store(settings.blobs_url),
+        blobs_url=settings.blobs_url,
         outbox=OutboxOptions(
             folder=folder,
             num_partitions=settings.kafka.partitions,
@@ -200,6 +202,8 @@ def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:
         ),
         body_bytes_max=settings.reef.body_bytes_max,
         metrics_ports=metrics_ports(settings),
+        log_format=settings.observability.log_format,
+        log_level=settings.observability.log_level,
     )
 
 

@@ -68,6 +68,8 @@ class BusLimits:
     """An orphaned transaction hides everyone's later records until then."""
     fetch_wait_ms: int = 50
     """How long a broker holds a fetch back when nothing is new; what comes meanwhile is sent at once."""
+    fetch_bytes_min: int = 1
+    """What a broker gathers before it answers a fetch, within that time."""
     fetch_bytes_max: int = 16 * 1024 * 1024
     """Of one answer."""
     partition_fetch_bytes_max: int = 256 * 1024

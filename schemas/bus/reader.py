@@ -65,6 +65,7 @@ class Reader:
             "auto_offset_reset": "none",
             "isolation_level": "read_committed",
             "fetch_max_wait_ms": self._limits.fetch_wait_ms,
+            "fetch_min_bytes": self._limits.fetch_bytes_min,
             "fetch_max_bytes": self._limits.fetch_bytes_max,
             "max_partition_fetch_bytes": self._limits.partition_fetch_bytes_max,
         }

@@ -23,7 +23,6 @@ from gateway.outbox import OutboxOptions
 from gateway.record import PROCESSED
 from gateway.scenarios import ScenarioOptions
 from gateway.server import bound_socket, server_for
-from schemas.blobs import open_blob_store
 from schemas.bus import KafkaAccess
 from schemas.events import TrainingTarget
 from schemas.ids import ScenarioName
@@ -66,13 +65,15 @@ def running_keeping(
     engine_urls: Sequence[str] = (),
     tokens: Sequence[Token] = (),
     command_wait_s_max: float = 20.0,
+    is_creating: bool = False,
+    outbox: OutboxOptions | None = None,
 ) -> Iterator[KeepingRig]:
     """Run a gateway until the block ends; the folder may be that of an earlier one."""
     options = KeepingOptions(
         folder=folder,
         access=access,
-        blobs=open_blob_store((folder / "blobs").as_uri()),
-        outbox=OutboxOptions(folder=folder, num_partitions=NUM_PARTITIONS_DEFAULT),
+        blobs_url=(folder / "blobs").as_uri(),
+        outbox=outbox or OutboxOptions(folder=folder, num_partitions=NUM_PARTITIONS_DEFAULT),
         scenarios=ScenarioOptions(
             configured=scenarios,
             make=a_decided_scenario,
@@ -83,7 +84,7 @@ def running_keeping(
         body_bytes_max=4 * 1024 * 1024,
         command_wait_s_max=command_wait_s_max,
     )
-    runner = _Runner(options, engine_urls, tokens)
+    runner = _Runner(options, engine_urls, tokens, is_creating=is_creating)
     thread = threading.Thread(target=runner.run, name="gateway", daemon=True)
     thread.start()
     assert runner.started.wait(30)
@@ -98,7 +99,15 @@ def running_keeping(
 
 
 class _Runner:
-    def __init__(self, options: KeepingOptions, engine_urls: Sequence[str], tokens: Sequence[Token]) -> None:
+    def __init__(
+        self,
+        options: KeepingOptions,
+        engine_urls: Sequence[str],
+        tokens: Sequence[Token],
+        *,
+        is_creating: bool,
+    ) -> None:
+        self._is_creating = is_creating
         self._options, self._engine_urls, self._tokens = options, engine_urls, tokens
         self.started, self.stopped = threading.Event(), threading.Event()
         self.rig: KeepingRig | None = None
@@ -141,6 +150,7 @@ class _Runner:
             settings=replace(CALL_SETTINGS, body_bytes_max=4 * 1024 * 1024),
             log=ListedLines(lines),
             routers=keeping.routers,
+            create=keeping.scenarios.create_by_call if self._is_creating else None,
         )
         server = server_for(gateway_app(parts))
         listener = bound_socket("127.0.0.1", 0)

@@ -154,7 +154,7 @@ async def test_gateways_share_the_index_of_ids_and_keep_it_over_a_restart(
         ReefClient(rig.url).report(scenario, report)
     for folder in ("one", "two"):
         with running_keeping(topics, tmp_path / folder, scenarios=[decided]) as rig:
-            assert rig.run(rig.keeping.following.caught_up(20))
+            assert rig.run(rig.keeping.courier.caught_up(20))
             client = ReefClient(rig.url)
             assert client.report(scenario, report)["agent_record_id"] == "shared"
             with pytest.raises(ReefClientError) as refused:

@@ -346,3 +346,28 @@ async def test_a_disk_that_refuses_is_told_to_whoever_waits(
         await outbox.append(a_report(2))
         await until_emptied(outbox)
     assert numbers(log, 0) == [2]
+
+
+async def test_a_bug_while_the_loop_commits_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def insert(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    async with an_outbox(tmp_path, MemoryLog()) as outbox:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        with monkeypatch.context() as patched:
+            patched.setattr(OutboxRows, "insert", insert)
+            outcomes = await asyncio.gather(
+                *(outbox.append(a_report(n)) for n in range(5)), return_exceptions=True
+            )
+        assert {type(outcome) for outcome in outcomes} <= {UnavailableError, ZeroDivisionError}
+        await outbox.append(a_report(9))
+
+
+async def test_what_one_turn_of_the_loop_appends_is_committed_together_and_in_order(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with an_outbox(tmp_path, log) as outbox:
+        await asyncio.gather(*(outbox.append(a_report(n)) for n in range(200)))
+        await until_emptied(outbox)
+    assert numbers(log, 0) == list(range(200))
