@@ -134,7 +134,7 @@ class CourierProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", PROGRAM, str(theirs.fileno())),
+                *(sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())),
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
