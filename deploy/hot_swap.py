@@ -20,6 +20,7 @@ from deploy.stack import engine_device
 from gateway.catalog import Catalog
 from gateway.engines import Engines
 from gateway.gate import Gate
+from gateway.holding import is_swappable
 from gateway.keeping import Keeping
 from gateway.release_folders import ReleaseFolders
 from gateway.stage import Stage
@@ -28,12 +29,14 @@ from gateway.swap_metrics import SwapMetrics
 from gateway.swap_report import SwapReport
 from gateway.swapping import Swapping, SwappingParts
 from gateway.transport import choose_transport
+from gateway.weight_routes import WeightRoutes
 from gateway.weight_sender import WeightSender
 from schemas.artifact_fetch import FetchedArtifacts, LakefsAccess
-from schemas.errors import RejectedError
+from schemas.errors import RejectedError, UnavailableError
 from schemas.events import TrainingTarget
 from schemas.ids import GatewayId, ScenarioName, Sha256
 from schemas.settings import Settings
+from schemas.settings.scenarios import scenarios_of
 from schemas.settings.settings import process_environment
 from schemas.tokenizer import chat_template_digest
 
@@ -107,6 +110,27 @@ async def opened_swapping(
             ),
             wake=wake,
         )
+
+
+async def refuse_unswappable(settings: Settings, engines: Engines) -> None:
+    """Refuse to train what an engine could never be given (RULINGS 5); one that is not up yet is not asked.
+
+    Raises RejectedError.
+    """
+    trained = [one.name for one in scenarios_of(settings) if one.target is not TrainingTarget.NONE]
+    if not trained:
+        return
+    for engine in engines.engines:
+        try:
+            can_swap = await is_swappable(WeightRoutes(engine.url, engines.session))
+        except UnavailableError:
+            continue
+        if not can_swap:
+            raise RejectedError(
+                f"expected an engine at {engine.url} that takes new weights, got one that cannot, and "
+                f"{trained[0]} trains: set training.target to none, or start it as docs/stack.md says",
+                reason="engine_not_swappable",
+            )
 
 
 def _num_gpus() -> int:

@@ -406,9 +406,11 @@ def _plain_logprobs(tokens: Sequence[ScriptedToken]) -> dict[str, Any]:
 
 
 @contextmanager
-def running_upstream(script: Script | None = None) -> Iterator[ScriptedUpstream]:
+def running_upstream(
+    script: Script | None = None, *, weights: Weights | None = None
+) -> Iterator[ScriptedUpstream]:
     """Run the engine in a thread of its own, with a loop of its own."""
-    upstream = ScriptedUpstream(script=script or Script())
+    upstream = ScriptedUpstream(script=script or Script(), weights=weights)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="scripted-upstream", daemon=True)
     thread.start()

@@ -19,7 +19,7 @@ from setproctitle import setproctitle
 
 from deploy.configuration import ConfigFile, read_configuration
 from deploy.embedded.model import model_name
-from deploy.hot_swap import Serving, opened_swapping
+from deploy.hot_swap import Serving, opened_swapping, refuse_unswappable
 from gateway.auth import Token
 from gateway.catalog import Catalog
 from gateway.composed import Parts, gateway_app, own_checks
@@ -118,6 +118,7 @@ async def opened_parts(settings: Settings, secrets: Secrets) -> AsyncIterator[Pa
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(lambda: keep_topics(settings, secrets.access)))
         await stack.enter_async_context(engines)
+        await refuse_unswappable(settings, engines)
         checks = own_checks(catalog, engines)
         health = Health(checks=checks, registry=registry)
         keeping = await stack.enter_async_context(
