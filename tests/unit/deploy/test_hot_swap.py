@@ -1,4 +1,4 @@
-"""The engine starts from the folder that its gateway wants and is ended by pid; who cannot swap is refused."""
+"""An engine starts from the folder that its gateway wants and ends by pid; who cannot swap is refused."""
 
 import subprocess
 import sys
