@@ -35,7 +35,6 @@ from gateway.server import bound_socket, server_for
 from gateway.settings import CallSettings, call_settings, door_tokens
 from gateway.swapping import Swapping
 from schemas.bus import KafkaAccess, kafka_access
-from schemas.errors import UnavailableError
 from schemas.ids import ScenarioName
 from schemas.logs import configure_logs
 from schemas.settings import ScenarioSettings, Settings
@@ -43,12 +42,9 @@ from schemas.settings.receipt_keys import obtain_receipt_keys
 from schemas.settings.scenarios import scenario_of, scenarios_of
 from schemas.settings.secrets import kafka_login, tokens_of
 from schemas.settings.settings import process_environment
-from schemas.topic_admin import ensure_topics
-from schemas.topics import topic_table
 
 CATCH_UP_S_MAX = 10.0
 """How long a start waits for the log; after it, what is remembered of the log must do."""
-TOPICS_RETRY_S = 2.0
 GC_THRESHOLDS = (50_000, 20, 50)
 """Rarer than Python's own: a call makes thousands of objects that die by themselves."""
 
@@ -213,23 +209,6 @@ def metrics_ports(settings: Settings) -> dict[str, int]:
     first = settings.observability.metrics_port
     workers = {f"streams-{n}": first + 2 + n for n in range(settings.streams.workers)}
     return {"release": first, "trainer": first + 1, **workers}
-
-
-async def keep_topics(settings: Settings, access: KafkaAccess) -> None:
-    """Create missing topics as soon as Kafka answers."""
-    while True:
-        try:
-            await ensure_topics(
-                access,
-                specs=topic_table(settings.kafka.retention_days).values(),
-                num_partitions=settings.kafka.partitions,
-                replication_factor=settings.kafka.copies,
-            )
-        except UnavailableError as error:
-            _log.warning("topics_not_ensured", reason=error.reason)
-        else:
-            return
-        await asyncio.sleep(TOPICS_RETRY_S)
 
 
 @asynccontextmanager
