@@ -55,7 +55,8 @@ def reap(path: Path) -> int:
         send(leaders, signal.SIGTERM)
         _wait_gone(leaders, wait_s=_TERM_S_MAX)
     kill(left)
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
     return len(left)
 
 

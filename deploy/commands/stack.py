@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -109,7 +110,7 @@ def _show(found: StackStatus) -> None:
     table.add_row("engine", _state(engine["ready"]), engine["url"], _pid(engine["pid"]), engine["model"])
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     console.print(table)
-    if lakefs["credentials_file"]:
+    if lakefs["credentials_file"] and Path(lakefs["credentials_file"]).is_file():
         console.print(f"lakeFS keys: {lakefs['credentials_file']}")
 
 

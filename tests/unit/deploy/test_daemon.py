@@ -120,6 +120,8 @@ def test_a_process_recorded_alone_is_found(tmp_path: Path) -> None:
 
 def test_nothing_recorded_is_nothing_to_end(tmp_path: Path) -> None:
     assert reap(tmp_path / "none.json") == 0
+    (tmp_path / "file").touch()
+    assert reap(tmp_path / "file" / "run" / "none.json") == 0
     assert recorded_pid(tmp_path / "none.json") is None
 
 
