@@ -20,6 +20,7 @@ from setproctitle import setproctitle
 from deploy.configuration import ConfigFile, read_configuration
 from deploy.embedded.model import model_name
 from deploy.hot_swap import Serving, opened_swapping, refuse_unswappable
+from deploy.keep_topics import keep_topics
 from gateway.auth import Token
 from gateway.catalog import Catalog
 from gateway.composed import Parts, gateway_app, own_checks
