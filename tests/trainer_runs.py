@@ -145,6 +145,7 @@ def run_trainer(
     )
     trainer = Trainer(
         scenario=SCENARIO,
+        recipe="recipes.sao.recipe:SAORecipe",
         ranks=ranks,
         build=lambda: build(blueprint, ranks),
         bases=bases,

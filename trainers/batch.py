@@ -52,8 +52,14 @@ def gather(
     return (), (Batch(sealed=event, experiences=experiences, next_offset=next_offset),)
 
 
-def check(batch: Batch, *, vocab_size: int) -> None:
-    """Refuse a batch that cannot be trained as it is. Raises RejectedError."""
+def check(batch: Batch, *, recipe: str, vocab_size: int) -> None:
+    """Refuse a batch that cannot be trained as it is, or not by this recipe. Raises RejectedError."""
+    if batch.sealed.recipe != recipe:
+        raise RejectedError(
+            f"expected a batch of {recipe}, got one of {batch.sealed.recipe}: restart the trainer with the "
+            "scenario's present configuration",
+            reason="foreign_recipe",
+        )
     found = tuple(experience.experience_id for experience in batch.experiences)
     if found != batch.sealed.experience_ids or not found:
         raise RejectedError(

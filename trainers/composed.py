@@ -131,6 +131,7 @@ def _trainer(
     training = settings.training
     return Trainer(
         scenario=settings.scenario.name,
+        recipe=settings.scenario.recipe,
         ranks=ranks,
         build=lambda: build(blueprint, ranks),
         bases=Bases(

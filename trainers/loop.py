@@ -51,6 +51,8 @@ class Trainer:
 
     scenario: ScenarioName
     """Whose batches."""
+    recipe: str
+    """Dotted path of the recipe that they must be of."""
     ranks: Ranks
     """This process among the others."""
     build: Callable[[], Learner]
@@ -104,7 +106,7 @@ def next_batch(trainer: Trainer) -> Batch | None:
 def learn(trainer: Trainer, learner: Learner, state: State, batch: Batch) -> State:
     """Train on a batch and keep what came of it. Raises RejectedError on all ranks."""
     sealed = batch.sealed
-    check(batch, vocab_size=learner.policy.model.config.vocab_size)
+    check(batch, recipe=trainer.recipe, vocab_size=learner.policy.model.config.vocab_size)
     trainer.checkpoints.refuse_if_it_was_too_large(sealed.batch_id)
     optimizer = bring(learner, state, sealed, trainer.bases)
     with trainer.checkpoints.noting_what_is_too_large(sealed.batch_id):

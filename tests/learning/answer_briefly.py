@@ -15,6 +15,7 @@ from time import perf_counter
 import torch
 from matplotlib.figure import Figure
 from transformers import PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from deploy.embedded.model import prepare_model
 from deploy.settings import read_cache_dir
@@ -22,7 +23,7 @@ from recipes.sao.recipe import SAOOptions
 from schemas.recipe import RecipeOptions
 from schemas.settings import TrainingSettings
 from tests.learning.brief import experience_of, questions_of, sample, tokenizer_of
-from tests.tiny import batch_of, run_ranks
+from tests.tiny import alone, batch_of, run_ranks
 from trainers.attention import SDPA
 from trainers.build import Blueprint, build
 from trainers.model import load_model
@@ -54,6 +55,7 @@ def learn(ranks: Ranks, recipe: str, seed: int, num_steps: int, threads: int) ->
         pack_tokens_max=training.pack_tokens_max, gradient_norm_max=training.gradient_norm_max
     )
     rewards: list[float] = []
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     for step in range(num_steps):
         began_s = perf_counter()
         questions = questions_of(seed, step, BATCH_SIZE)
@@ -125,6 +127,9 @@ def main(words: Sequence[str] | None = None) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     if given.recipe == "plot":
         plot(given.out)
+        return
+    if given.ranks == 1:
+        learn_and_tell(alone(), given)
         return
     with tempfile.TemporaryDirectory() as folder:
         run_ranks(given.ranks, learn_and_tell, Path(folder), given)

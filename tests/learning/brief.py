@@ -62,6 +62,7 @@ def tokenizer_of(folder: Path) -> Any:
     """Load the tokenizer, filling up on the left for sampling."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.padding_side = "left"
+    tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 

@@ -11,6 +11,8 @@ from tests.builders import a_training_sample, an_experience_assembled
 from tests.tiny import a_batch, batch_of
 from trainers.batch import Batch, Samples, check, gather
 
+RECIPE = "recipes.sao.recipe:SAORecipe"
+
 
 def samples_of(batch: Batch) -> list[TrainingSample]:
     sealed = batch.sealed
@@ -36,7 +38,7 @@ def test_every_seal_gives_one_batch_with_all_its_samples(sizes: list[int]) -> No
     assert found == expected
     assert samples == ()
     for batch in found:
-        check(batch, vocab_size=96)
+        check(batch, recipe=RECIPE, vocab_size=96)
 
 
 def test_samples_of_a_batch_that_was_never_sealed_are_left_behind() -> None:
@@ -56,8 +58,14 @@ def test_a_batch_that_lacks_a_sample_is_handed_on_and_refused() -> None:
         samples, _ = gather(samples, event, 0)
     _, (found,) = gather(samples, batch.sealed, 9)
     with pytest.raises(RejectedError, match="expected the 5 samples") as refused:
-        check(found, vocab_size=96)
+        check(found, recipe=RECIPE, vocab_size=96)
     assert refused.value.reason == "incomplete_batch"
+
+
+def test_a_batch_of_another_recipe_is_refused() -> None:
+    with pytest.raises(RejectedError, match="expected a batch of another") as refused:
+        check(a_batch(0), recipe="another", vocab_size=96)
+    assert refused.value.reason == "foreign_recipe"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def test_a_batch_that_lacks_a_sample_is_handed_on_and_refused() -> None:
 )
 def test_a_sample_that_cannot_be_trained_is_named(changes: dict[str, Any]) -> None:
     good = {"token_ids": pack_tokens([1, 2, 3, 4, 5, 6, 95])}
-    check(batch_of([an_experience_assembled(**good)], 0), vocab_size=96)
+    check(batch_of([an_experience_assembled(**good)], 0), recipe=RECIPE, vocab_size=96)
     bad = an_experience_assembled(**(good | changes))
     with pytest.raises(RejectedError, match=str(bad.experience_id)):
-        check(batch_of([bad], 0), vocab_size=96)
+        check(batch_of([bad], 0), recipe=RECIPE, vocab_size=96)
