@@ -182,9 +182,3 @@ def test_a_refused_configuration_exits_with_two_and_names_every_mistake() -> Non
     assert "did you mean port?" in done.stderr
     assert "kafka.port: expected a whole number" in done.stderr
     assert done.stdout == ""
-
-
-def test_serving_says_honestly_that_it_cannot_yet() -> None:
-    done = run()
-    assert done.exit_code == 1
-    assert "cannot yet" in done.stderr
