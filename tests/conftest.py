@@ -6,7 +6,7 @@ stops or kills a program makes its own with `kafka_factory`.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from deploy.embedded.lakefs import Lakefs, LakefsOptions
 from deploy.ports import free_port
 from deploy.process_record import reap, recorded_pid
 from deploy.settings import read_cache_dir
+from schemas.errors import UnavailableError
 
 # No deadline and no check of speed: a machine that does other things too is no failure.
 settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,7 +66,9 @@ def cache_dir() -> Path:
 def make_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Make state folders, after ending what test runs that were killed left behind."""
     for path in tmp_path_factory.getbasetemp().parent.glob("pytest-*/*/run/*.json"):
-        pid = recorded_pid(path)
+        pid = None
+        with suppress(UnavailableError):  # a test of spoilt records was killed too
+            pid = recorded_pid(path)
         if pid is not None and psutil.Process(pid).ppid() == 1:  # its test run is gone
             reap(path)
     return tmp_path_factory.mktemp
