@@ -1,10 +1,11 @@
 """Shell: a supervisor in the background: started, waited for, ended; its log is in the state folder."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -56,10 +57,22 @@ def start_supervisor(state_dir: Path, words: Sequence[str]) -> None:
             start_new_session=True,
         )
     try:
-        _wait_until_started(state_dir, process.pid, lambda: process.poll() is None)
+        with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
+            _wait_until_started(state_dir, process.pid, lambda: process.poll() is None)
     except KeyboardInterrupt:
         _stop_interrupted(process)
         raise
+
+
+@contextlib.contextmanager
+def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Take these signals as Ctrl-C is taken."""
+    before = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def end_supervisor(state_dir: Path) -> int:

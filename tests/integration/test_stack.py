@@ -223,7 +223,8 @@ def test_a_foreground_stack_stops_in_order_at_an_interrupt(deployment: Deploymen
     assert [_session(leader) for leader in leaders] == [[], []]
 
 
-def test_an_interrupted_up_takes_back_what_it_started(deployment: Deployment) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_up_takes_back_what_it_started(deployment: Deployment, number: signal.Signals) -> None:
     process = subprocess.Popen(
         (sys.executable, "-m", "deploy.cli", "stack", "up", *deployment.settings),
         cwd=deployment.folder,
@@ -231,6 +232,6 @@ def test_an_interrupted_up_takes_back_what_it_started(deployment: Deployment) ->
     )
     _until((deployment.folder / ".reef" / "run" / "kafka.json").exists)
     leaders = [deployment.pid("supervisor"), deployment.pid("kafka")]
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(60) != 0
     assert [_session(leader) for leader in leaders] == [[], []]
