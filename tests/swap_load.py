@@ -1,12 +1,13 @@
 """Shell: users of a gateway while it swaps, and weights that differ: for the tests and the measurement."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import torch
 from safetensors.torch import load_file, save_file
@@ -54,13 +55,22 @@ async def users(
 ) -> AsyncIterator[Load]:
     """Let users ask in closed loops; leaving waits for their last answers."""
     load, stop = Load(), asyncio.Event()
-    tasks = [asyncio.create_task(_stream(rig, load, stop, n, max_tokens)) for n in range(num_streaming)]
-    tasks += [asyncio.create_task(_plain(rig, load, stop, n, max_tokens)) for n in range(num_plain)]
+    asking = [_stream(rig, load, stop, n, max_tokens) for n in range(num_streaming)]
+    asking += [_plain(rig, load, stop, n, max_tokens) for n in range(num_plain)]
+    tasks = [asyncio.create_task(_counted(one, load)) for one in asking]
     try:
         yield load
     finally:
         stop.set()
         await asyncio.gather(*tasks)
+
+
+async def _counted(asking: Coroutine[Any, Any, None], load: Load) -> None:
+    """A user whose connection breaks is a failure, and asks no more."""
+    try:
+        await asking
+    except httpx.HTTPError as error:
+        load.failures.append(repr(error))
 
 
 def _body(user: int, number: int, max_tokens: int) -> dict[str, Any]:

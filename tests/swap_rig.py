@@ -31,7 +31,7 @@ from schemas.errors import RejectedError
 from schemas.events import ArtifactKind, Event, ModelSwapped, SwapFailed, SwapRequested, TrainingTarget
 from schemas.ids import GatewayId, ReleaseId, ScenarioName, Sha256, SwapId, derived_id
 from schemas.manifest import MANIFEST_NAME
-from tests.gateway_rig import CALL_SETTINGS, ListedLines, MemoryRecorder
+from tests.gateway_rig import ListedLines, MemoryRecorder, with_settings
 
 SCENARIO = ScenarioName("default")
 TEMPLATE = Sha256("2" * 64)
@@ -184,6 +184,7 @@ async def running_swaps(
     sender_command: Sequence[str] | None = None,
     transport: str = "folder",
     deadline_s: float = 30.0,
+    timeout_s: float = 600.0,
     keepers: Mapping[str, Keeper] | None = None,
 ) -> AsyncIterator[SwapRig]:
     """Run a gateway before engines; `rows` are the chains at its start, oldest first."""
@@ -226,7 +227,7 @@ async def running_swaps(
             gate=gate,
             health=Health(checks=own_checks(catalog, engines), registry=registry),
             tokens=(),
-            settings=CALL_SETTINGS,
+            settings=with_settings(timeout_s=timeout_s),
             log=ListedLines([]),
         )
         server = server_for(gateway_app(parts))
@@ -235,7 +236,7 @@ async def running_swaps(
         await until(lambda: server.started or tasks[0].done())
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=timeout_s, trust_env=False) as client:
                 yield SwapRig(
                     url=url,
                     catalog=catalog,

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--swaps", type=int, default=30)
     parser.add_argument("--transport", choices=("gloo", "folder", "nccl"), default="gloo")
     parser.add_argument("--streams", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=128, help="of each answer")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine is ended, too
     with tempfile.TemporaryDirectory(prefix="reef-bench-swap-") as name:
@@ -67,8 +68,11 @@ async def _measured(engine: Engine, root: Path, arguments: argparse.Namespace) -
     ) as rig:
         await until(lambda: rig.engines.engines[0].is_admitted, 120)
         swaps, memory_mib = list[ModelSwapped](), list[int]()
-        async with users(rig, num_streaming=arguments.streams, num_plain=2, max_tokens=128) as load:
-            await until(lambda: load.num_streams >= arguments.streams, 600)
+        async with users(
+            rig, num_streaming=arguments.streams, num_plain=2, max_tokens=arguments.tokens
+        ) as load:
+            await until(lambda: rig.engines.engines[0].num_in_flight >= arguments.streams + 2, 600)
+            await asyncio.sleep(5)  # past their prompts
             for number in range(1, arguments.swaps + 1):
                 swaps.append(await rig.swap(a_release_row(number, contents[number % 2]), 600))
                 memory_mib.append(_memory_mib(engine))
