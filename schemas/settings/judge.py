@@ -73,7 +73,7 @@ def _refuse(
     spoken_of = [path for path in below if str(path[-1]) in detail["msg"]] or below
     gone = [p.path for p in problems if p.path[: len(loc)] == loc and str(p.path[-1]) in detail["msg"]]
     if not gone:
-        message = said_of(detail, is_hidden=False)
+        message = said_of(detail, is_hidden=any(map(_is_hidden, spoken_of)))
         problems.append(Problem(place=layer[spoken_of[0]].place, path=spoken_of[0], message=message))
     return set(spoken_of)
 

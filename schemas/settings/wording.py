@@ -16,6 +16,8 @@ _WORDS = {
     "a valid boolean": "true or false",
 }
 _VALUE_CHARS_MAX = 80
+_USER_INFO = re.compile(r"//[^/@\s\"']+@")
+"""Name and password within an address."""
 
 
 def said_of(detail: Any, *, is_hidden: bool) -> str:
@@ -25,7 +27,7 @@ def said_of(detail: Any, *, is_hidden: bool) -> str:
         return "expected a value, got none: add it"
     if detail["type"] == "value_error":
         text = said.removeprefix("Value error, ")
-        return text if ", got " in text else f"{text}, got {_shown(detail['input'], is_hidden)}"
+        return _masked(text) if ", got " in text else f"{text}, got {_shown(detail['input'], is_hidden)}"
     return f"expected {_expectation(said)}, got {_shown(detail['input'], is_hidden)}"
 
 
@@ -45,4 +47,9 @@ def _shown(value: Any, is_hidden: bool) -> str:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError):
         text = repr(value)
+    text = _masked(text)
     return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 1] + "…"
+
+
+def _masked(text: str) -> str:
+    return _USER_INFO.sub("//********@", text)

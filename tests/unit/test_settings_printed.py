@@ -182,3 +182,18 @@ def test_a_refused_configuration_exits_with_two_and_names_every_mistake() -> Non
     assert "did you mean port?" in done.stderr
     assert "kafka.port: expected a whole number" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--lakefs.url", "http://somebody:sekret@h/"),
+        ("--inference.engine", "http://somebody:sekret@h:1/"),
+        ("--kafka.security.protocol", "SASL_SSL", "--kafka.security.password_env", "sekret"),
+    ],
+)
+def test_a_refusal_never_repeats_a_password(words: tuple[str, ...]) -> None:
+    done = run(*words, "--print-config")
+    assert done.exit_code == 2
+    assert words[0].removeprefix("--").rpartition(".")[0] in done.stderr
+    assert "sekret" not in done.output
