@@ -45,7 +45,7 @@ from trainers.export import Exports
 from trainers.results import trained_of
 from trainers.step import StepLimits, train
 
-NUM_ROUNDS = 4
+NUM_ROUNDS = 3
 NUM_SAMPLES = 16
 PROMPT_TOKENS, ANSWER_TOKENS = (24, 64), (12, 49)
 VOCAB_SIZE = 49_152
