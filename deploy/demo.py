@@ -30,6 +30,8 @@ QUESTIONS = (
     "What do bees make?",
     "What is the opposite of hot?",
 )
+HEADERS = {"x-reef-scenario": "demo"}
+"""The state folder may know other scenarios too."""
 BRIEF_TOKENS = 12
 LONG_TOKENS = 48
 SETTLED_S_MAX = 420.0
@@ -46,7 +48,7 @@ def main() -> None:
     console.rule("1  start: Kafka, lakeFS, vLLM, and our services")
     serve_in_background(serving_of(settings, CONFIG, ()))
     url = gateway_url(settings)
-    with httpx.Client(base_url=url, timeout=ANSWER_S_MAX) as http:
+    with httpx.Client(base_url=url, headers=HEADERS, timeout=ANSWER_S_MAX) as http:
         console.rule("2  ask, through the openai client")
         calls = [ask(url, question) for question in QUESTIONS]
         console.rule("3  report how good each answer was: brief is good")
@@ -70,7 +72,7 @@ def main() -> None:
 
 def ask(url: str, question: str) -> dict[str, Any]:
     """Ask one question and show the answer as it streams in."""
-    client = OpenAI(base_url=f"{url}/v1", api_key="none", timeout=ANSWER_S_MAX)
+    client = OpenAI(base_url=f"{url}/v1", api_key="none", default_headers=HEADERS, timeout=ANSWER_S_MAX)
     messages: Any = [
         {"role": "system", "content": "Answer in English."},
         {"role": "user", "content": question},
