@@ -3,6 +3,8 @@
 Whoever takes them copies each before asking for the next.
 """
 
+import math
+import mmap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from safetensors import safe_open
 
 from reef_engine.groups import GlooGroup, Group, NcclGroup, Seat, join_store, read_forms, say_done
+from reef_engine.transfer_info import TensorForm
 
 Named = tuple[str, torch.Tensor]
 
@@ -32,6 +35,20 @@ def folder_tensors(folder: Path) -> Iterator[Named]:
                 yield name, file.get_tensor(name)
 
 
+def room_for(form: TensorForm, device: torch.device) -> torch.Tensor:
+    """Make a tensor to be filled.
+
+    On a CPU its pages are its own and go back with it: on the heap, buffers between a shadow's tensors
+    leave holes that grow for a dozen swaps (by 0.7 GB with 0.27 GB of weights).
+    """
+    dtype = getattr(torch, form.dtype)
+    num_elements = math.prod(form.shape)
+    if device.type != "cpu" or num_elements == 0:
+        return torch.empty(form.shape, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, num_elements * dtype.itemsize)
+    return torch.frombuffer(pages, dtype=dtype, count=num_elements).reshape(form.shape)
+
+
 class Transfer:
     """What comes from a sender, tensor by tensor."""
 
@@ -49,11 +66,12 @@ class Transfer:
         for form in forms:
             if self._is_abandoned.is_set():
                 raise RuntimeError("expected the transfer to go on, it was abandoned")
-            tensor = torch.empty(form.shape, dtype=getattr(torch, form.dtype), device=self._device)
+            tensor = room_for(form, self._device)
             self._group.broadcast(tensor)
             yield form.name, tensor
         self._group.drain()
         say_done(store, self._seat.rank)
+        self._group = None
 
     def _joined(self, store: Any) -> Group:
         if self._transport == "nccl":
