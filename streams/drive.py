@@ -372,13 +372,13 @@ class Partition:
 
     async def _stepped(self, state: FoldState, readback: ReadBack, timed: Timed) -> tuple[Output, ...]:
         """Ask, fetch, step. A bug of ours refuses the event, and is told to people."""
-        fetched: dict[int, Timed | None] = {}
+        fetched: Fetched = readback.at_hand
         while True:
             try:
                 _, outputs = self.processor.step(state, timed, fetched)
             except FetchNeededError as error:
                 async with self._around.reading:
-                    fetched |= await readback.fetch(error.offsets)
+                    fetched = {**fetched, **await readback.fetch(error.offsets)}
             except Exception as error:
                 self._log.exception("fold_failed", offset=timed.offset)
                 bug = RejectedError(f"expected the fold to take it, got {type(error).__name__}", reason="bug")

@@ -3,7 +3,7 @@
 Not a cache of the state: what is forgotten here is read again.
 """
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from schemas.bus import Reader, Record, Resolver
@@ -24,30 +24,28 @@ class ReadBack:
     def __init__(self, place: Place, reader: Reader, resolver: Resolver) -> None:
         """Read with a reader that nobody else uses meanwhile."""
         self._place, self._reader, self._resolver = place, reader, resolver
-        self._recent: OrderedDict[int, tuple[Timed, int]] = OrderedDict()
+        self.at_hand: dict[int, Timed | None] = {}
+        """Recent events by offset: what most steps want, without asking."""
+        self._sizes: deque[tuple[int, int]] = deque()
         self._recent_bytes = 0
 
     def remember(self, timed: Timed, size_bytes: int) -> None:
         """Keep an event at hand."""
-        self._recent[timed.offset] = (timed, size_bytes)
+        if timed.offset in self.at_hand:
+            return
+        self.at_hand[timed.offset] = timed
+        self._sizes.append((timed.offset, size_bytes))
         self._recent_bytes += size_bytes
         while self._recent_bytes > RECENT_BYTES_MAX:
-            _, (_, forgotten_bytes) = self._recent.popitem(last=False)
+            offset, forgotten_bytes = self._sizes.popleft()
+            del self.at_hand[offset]
             self._recent_bytes -= forgotten_bytes
 
     async def fetch(self, offsets: Iterable[int]) -> dict[int, Timed | None]:
         """Give events by offset; None where the log no longer holds the record. Raises UnavailableError."""
-        found: dict[int, Timed | None] = {}
-        missing: list[int] = []
-        for offset in offsets:
-            recent = self._recent.get(offset)
-            if recent is None:
-                missing.append(offset)
-            else:
-                found[offset] = recent[0]
-        if missing:
-            found |= await self._read(sorted(missing))
-        return found
+        wanted = set(offsets)
+        found = {offset: self.at_hand[offset] for offset in wanted & self.at_hand.keys()}
+        return found | await self._read(sorted(wanted - self.at_hand.keys()))
 
     async def fetch_record(self, offset: int) -> Record | None:
         """Give a record as it was written; None when the log no longer holds it. Raises UnavailableError."""
@@ -55,8 +53,10 @@ class ReadBack:
         return records[0] if records else None
 
     async def _read(self, offsets: Sequence[int]) -> dict[int, Timed | None]:
-        start = await self._reader.log_start(*self._place)
         found: dict[int, Timed | None] = dict.fromkeys(offsets)
+        if not offsets:
+            return found
+        start = await self._reader.log_start(*self._place)
         held = [offset for offset in offsets if offset >= start]
         for first, last in _ranges(held):
             async for record in self._range(first, last):

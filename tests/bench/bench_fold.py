@@ -15,13 +15,13 @@ from time import process_time
 import psutil
 
 from schemas.events import Event, InferenceCompleted
-from schemas.ids import Session
+from schemas.ids import Session, route_of_session
 from schemas.packed import BYTES_PER_TOKEN, Logprobs, TokenIds
 from schemas.topics import key_of
 from streams.outputs import Timed
 from streams.session import step
 from streams.session_state import SessionState
-from tests.unit.streams.folding import START_US, a_call, a_configuration, a_report
+from tests.unit.streams.folding import SCENARIO, START_US, a_call, a_configuration, a_report, receipt_at
 from tests.unit.streams.recipes import load
 
 PROMPT_TOKENS, ANSWER_TOKENS = 436, 64
@@ -65,8 +65,9 @@ def template() -> InferenceCompleted:
 
 
 def call_of(whole: InferenceCompleted, number: int, session: int) -> InferenceCompleted:
-    named = a_call(number, session=Session(f"s{session}"))
-    return replace(whole, receipt=named.receipt, route=named.route, session=named.session)
+    name = Session(f"s{session}")
+    route = route_of_session(SCENARIO, name)
+    return replace(whole, receipt=receipt_at(number, route=route), route=route, session=name)
 
 
 def placed(events: Sequence[Event], first_offset: int = 0) -> list[Timed]:
