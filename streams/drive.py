@@ -8,7 +8,7 @@ Next: streams/session.py
 
 import asyncio
 import os
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -32,6 +32,8 @@ BATCH_RECORDS_MAX = 1_000
 """Folded in one transaction."""
 BATCH_OUTPUTS_MAX = 5_000
 """Beyond it the rest of a batch goes into the next transaction, which has ten seconds."""
+GATHER_S = 0.03
+"""How long records wait for company: Faust delivers a few at a time, and a transaction has its price."""
 INBOX_RECORDS_MAX = 5_000
 """Beyond it Faust waits for the partition."""
 PATIENCE_S = 30.0
@@ -288,6 +290,8 @@ class Partition:
                     await self._stir.wait()
             except TimeoutError:
                 await self._tick_if_due()
+        if len(self._inbox) < BATCH_RECORDS_MAX and not self._is_closing:
+            await asyncio.sleep(GATHER_S)
         await self._running.wait()
         taken = [self._inbox.popleft() for _ in range(min(len(self._inbox), BATCH_RECORDS_MAX))]
         self._room.set()
@@ -378,7 +382,7 @@ class Partition:
                 _, outputs = self.processor.step(state, timed, fetched)
             except FetchNeededError as error:
                 async with self._around.reading:
-                    fetched = {**fetched, **await readback.fetch(error.offsets)}
+                    fetched = ChainMap(await readback.fetch(error.offsets), fetched)  # type: ignore[arg-type]
             except Exception as error:
                 self._log.exception("fold_failed", offset=timed.offset)
                 bug = RejectedError(f"expected the fold to take it, got {type(error).__name__}", reason="bug")
