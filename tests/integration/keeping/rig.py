@@ -69,6 +69,7 @@ def running_keeping(
     outbox: OutboxOptions | None = None,
 ) -> Iterator[KeepingRig]:
     """Run a gateway until the block ends; the folder may be that of an earlier one."""
+    (folder / "blobs").mkdir(parents=True, exist_ok=True)  # what other gateways keep is gone here, not away
     options = KeepingOptions(
         folder=folder,
         access=access,

@@ -170,8 +170,7 @@ class Oracle:
     def listen(self, event: FeedbackReported, offset: int) -> None:
         known = self.reports.get(event.report_id)
         if known is not None:
-            same = (known.event.references, known.event.score, known.event.supersedes, known.event.metadata)
-            if same != (event.references, event.score, event.supersedes, event.metadata):
+            if content_of(known.event) != content_of(event):
                 self.facts.append(("refused", offset, "report_conflict"))
             return
         absent = {name for name in event.references if name not in self.calls}
@@ -415,6 +414,11 @@ class Oracle:
             is_of_session = event.session is not None and call.event.session == event.session
             if call.status == "pending" and (is_of_session or call.event.receipt in names):
                 self.settle(call, "forgotten")
+
+
+def content_of(event: FeedbackReported) -> tuple[object, ...]:
+    said = (event.score, event.feedback, event.metadata)
+    return (event.references, event.supersedes, event.is_withdrawal, *said)
 
 
 def ids(packed: Any) -> tuple[int, ...]:
