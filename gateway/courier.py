@@ -13,22 +13,32 @@ import signal
 import socket
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 import uvloop
 from setproctitle import setproctitle
 
-from gateway.errands import Carry, Close, Done, Follow, Followed, Open, ScenariosMoved, failure_of
+from gateway.errands import (
+    Carry,
+    Close,
+    Done,
+    Errand,
+    Follow,
+    Followed,
+    Open,
+    ScenariosMoved,
+    Start,
+    failure_of,
+)
 from gateway.following import OFTEN, Following
 from gateway.frames import Frames
 from gateway.projection import TRAFFIC
 from gateway.views import Views
 from schemas.blobs import open_blob_store
-from schemas.bus import KafkaAccess, Publisher
+from schemas.bus import Publisher
 from schemas.errors import ReefError, UnavailableError
 from schemas.events import Event, ScenarioConfigured
-from schemas.logs import LogFormat, configure_logs
+from schemas.logs import configure_logs
 
 NICENESS = 5
 """Answers come first."""
@@ -36,24 +46,10 @@ NICENESS = 5
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CourierOptions:
-    """What a courier is told at its start; over the socket, as it holds secrets."""
-
-    access: KafkaAccess
-    """The log."""
-    blobs_url: str
-    """Where large fields are."""
-    log_format: LogFormat = "json"
-    """As the gateway's."""
-    log_level: str = "info"
-    """As the gateway's."""
-
-
 class Courier:
     """Runs errands until the gateway is gone."""
 
-    def __init__(self, options: CourierOptions, frames: Frames) -> None:
+    def __init__(self, options: Start, frames: Frames[Errand]) -> None:
         self._options, self._frames = options, frames
         self._blobs = open_blob_store(options.blobs_url)
         self._producers: dict[int, asyncio.Queue[Carry | Close]] = {}
@@ -71,6 +67,8 @@ class Courier:
                         self._pass_on(errand)
                     case Follow():
                         tasks.add(group.create_task(self._follow(errand)))
+                    case Start():
+                        raise AssertionError(errand)  # it was the first, and comes once
                 tasks = {task for task in tasks if not task.done()}
             for task in tasks:
                 task.cancel()
@@ -139,11 +137,11 @@ async def _carried(publisher: Publisher, errand: Carry) -> None:
 
 async def work(end: socket.socket) -> None:
     """Be the courier at this end of the pair."""
-    frames = await Frames.over(end)
+    frames: Frames[Errand] = await Frames.over(end, Errand)
     options = await frames.receive()
     if options is None:
         return
-    assert isinstance(options, CourierOptions)
+    assert isinstance(options, Start)
     configure_logs(service="gateway-courier", log_format=options.log_format, level=options.log_level)
     await Courier(options, frames).run()
     _log.info("courier_ended")

@@ -18,8 +18,18 @@ from typing import Self, assert_never
 
 import structlog
 
-from gateway.courier import CourierOptions
-from gateway.errands import Carry, Close, Done, Follow, Followed, News, Open, ScenariosMoved, error_of
+from gateway.errands import (
+    Carry,
+    Close,
+    Done,
+    Follow,
+    Followed,
+    News,
+    Open,
+    ScenariosMoved,
+    Start,
+    error_of,
+)
 from gateway.following import NOT_READ_YET
 from gateway.frames import Frames
 from schemas.errors import ReefError, UnavailableError
@@ -36,12 +46,10 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 class CourierProcess:
     """A courier while it is open, whatever becomes of its process."""
 
-    def __init__(
-        self, options: CourierOptions, *, on_scenarios_moved: Callable[[], Awaitable[object]]
-    ) -> None:
+    def __init__(self, options: Start, *, on_scenarios_moved: Callable[[], Awaitable[object]]) -> None:
         """Take what couriers are told, and who reads the scenarios again when there is news of them."""
         self._options, self._on_scenarios_moved = options, on_scenarios_moved
-        self._frames: Frames | None = None
+        self._frames: Frames[News] | None = None
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._numbers = count(1)
         self._follow: Follow | None = None
@@ -109,7 +117,7 @@ class CourierProcess:
         frames.send(errand)
         return done
 
-    def _there(self) -> Frames:
+    def _there(self) -> Frames[News]:
         if self._frames is None:
             raise _gone()
         return self._frames
@@ -130,7 +138,7 @@ class CourierProcess:
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
     @asynccontextmanager
-    async def _started(self) -> AsyncIterator[Frames]:
+    async def _started(self) -> AsyncIterator[Frames[News]]:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -139,7 +147,7 @@ class CourierProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
             )
-        frames = await Frames.over(ours)
+        frames: Frames[News] = await Frames.over(ours, News)
         frames.send(self._options)
         if self._follow is not None:
             frames.send(self._follow)

@@ -1,4 +1,4 @@
-"""Pure: what the gateway asks of its courier, and what it is told.
+"""Shell: what the gateway asks of its courier, and what it is told.
 
 Not events: nothing of this is kept, and both ends are of one version.
 
@@ -6,17 +6,34 @@ Next: gateway/courier.py
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
+from schemas.bus import KafkaAccess, is_of_record
 from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
+from schemas.logs import LogFormat
 from schemas.records import Outgoing
 
-KINDS = (RejectedError, UnavailableError, ConflictError)
+KINDS: dict[str, type[ReefError]] = {
+    kind.__name__: kind for kind in (RejectedError, UnavailableError, ConflictError)
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
+class Start(Struct, frozen=True, tag=True, kw_only=True):
+    """What a courier is told first; over the socket, as it holds secrets."""
+
+    access: KafkaAccess
+    """The log."""
+    blobs_url: str
+    """Where large fields are."""
+    log_format: LogFormat = "json"
+    """As the gateway's."""
+    log_level: str = "info"
+    """As the gateway's."""
+
+
+class Open(Struct, frozen=True, tag=True, kw_only=True):
     """Open a producer."""
 
     errand: int
@@ -25,8 +42,7 @@ class Open:
     """How it is called from now on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carry:
+class Carry(Struct, frozen=True, tag=True, kw_only=True):
     """Bring records to Kafka, in order."""
 
     errand: int
@@ -37,8 +53,7 @@ class Carry:
     """With their blobs written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
+class Close(Struct, frozen=True, tag=True, kw_only=True):
     """Close a producer; there is no answer."""
 
     producer: int
@@ -47,8 +62,7 @@ class Close:
     """False after an error: then nothing that waits is sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Follow:
+class Follow(Struct, frozen=True, tag=True, kw_only=True):
     """Read the log into the views from now on."""
 
     folder: Path
@@ -57,22 +71,20 @@ class Follow:
     """Of each topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """An expected error, on its way to the other process."""
 
-    kind: type[ReefError]
-    """One of the three."""
+    kind: str
+    """One of the three, by name."""
     reason: str
     """For machines."""
     message: str
     """For people."""
-    cause: type[BaseException] | None
-    """What was translated: it tells a record's own fault from Kafka's."""
+    is_of_record: bool
+    """Whether the record itself is at fault: then it will never be taken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Struct, frozen=True, tag=True, kw_only=True):
     """An errand is done, or failed."""
 
     errand: int
@@ -81,32 +93,29 @@ class Done:
     """Why; None when it is done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class Followed(Struct, frozen=True, tag=True, kw_only=True):
     """How following goes, said when it changes."""
 
     problem: str | None
     """What keeps the views from following; None when the log was read to its end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenariosMoved:
+class ScenariosMoved(Struct, frozen=True, tag=True, kw_only=True):
     """The views have news of scenarios, or may have had while no courier ran."""
 
 
-Errand = Open | Carry | Close | Follow
+Errand = Start | Open | Carry | Close | Follow
 News = Done | Followed | ScenariosMoved
 
 
 def failure_of(error: ReefError) -> Failure:
     """Pack an error."""
-    kind = next(kind for kind in KINDS if isinstance(error, kind))
-    cause = None if error.__cause__ is None else type(error.__cause__)
-    return Failure(kind=kind, reason=error.reason, message=str(error), cause=cause)
+    kind = next(name for name, kind in KINDS.items() if isinstance(error, kind))
+    return Failure(kind=kind, reason=error.reason, message=str(error), is_of_record=is_of_record(error))
 
 
 def error_of(failure: Failure) -> ReefError:
-    """Unpack an error; its cause is of the same type, and says nothing."""
-    error = failure.kind(failure.message, reason=failure.reason)
-    error.__cause__ = None if failure.cause is None else failure.cause.__new__(failure.cause)
+    """Unpack an error; it has a cause where Kafka was at fault, and the cause says nothing."""
+    error = KINDS[failure.kind](failure.message, reason=failure.reason)
+    error.__cause__ = None if failure.is_of_record else ConnectionError()
     return error

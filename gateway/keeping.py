@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry
 from gateway.call_routes import Problems, StatusParts, call_router
 from gateway.catalog import Catalog
 from gateway.chain_commands import WAIT_S_MAX, ChainCommands
-from gateway.courier import CourierOptions
 from gateway.courier_process import CourierProcess
-from gateway.errands import Follow
+from gateway.errands import Follow, Start
 from gateway.following import Following
 from gateway.health import Check
 from gateway.importing import Importing
@@ -101,7 +100,7 @@ async def opened_keeping(
     try:
         async with AsyncExitStack() as stack:
             courier = CourierProcess(
-                _courier_options(options), on_scenarios_moved=lambda: scenarios.recall(views)
+                _start_of_courier(options), on_scenarios_moved=lambda: scenarios.recall(views)
             )
             outbox = Outbox(
                 options.outbox,
@@ -131,8 +130,8 @@ async def opened_keeping(
         views.close()
 
 
-def _courier_options(options: KeepingOptions) -> CourierOptions:
-    return CourierOptions(
+def _start_of_courier(options: KeepingOptions) -> Start:
+    return Start(
         access=options.access,
         blobs_url=options.blobs_url,
         log_format=options.log_format,

@@ -20,16 +20,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
-from aiokafka.errors import (
-    InvalidTimestampError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-)
 
 from gateway.outbox_metrics import OutboxMetrics
 from gateway.outbox_rows import OutboxRows, Row
 from gateway.outbox_writer import OutboxWriter
+from schemas.bus import is_of_record
 from schemas.claims import CLAIM_CHECK_THRESHOLD_BYTES, Blob, BlobRef
 from schemas.codec import decode, encode_claim_checked
 from schemas.errors import ReefError, RejectedError, UnavailableError
@@ -45,8 +40,6 @@ GATHER_S = 0.1
 BATCH_S_MAX = 60.0
 """How long Kafka may take for a batch before the sender starts again."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 5.0
-
-_FOR_GOOD = (InvalidTimestampError, MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -161,7 +154,7 @@ class LaneSender:
     async def _refused(self, rows: Sequence[Row], error: RejectedError) -> None:
         if len(rows) > 1:
             self._num_rows_max = 1  # one by one now: only the row at fault leaves the line
-        elif _is_for_good(error):
+        elif is_of_record(error):  # a refusal of ours (the codec's), too
             await self._carrier.writer.bury(rows[0], reason=error.reason, detail=str(error))
             self._backoff_s = BACKOFF_FIRST_S
             _log.error("outbox_row_dead", topic=rows[0].topic, reason=error.reason, detail=str(error))
@@ -179,8 +172,3 @@ class LaneSender:
         return encode_claim_checked(
             decode(value), threshold_bytes=CLAIM_CHECK_THRESHOLD_BYTES, uri_of=self._carrier.blobs.uri_of
         )
-
-
-def _is_for_good(error: RejectedError) -> bool:
-    # A refusal of ours (the codec's), or one that names the record; what an operator can mend is none.
-    return error.__cause__ is None or isinstance(error.__cause__, _FOR_GOOD)

@@ -6,6 +6,7 @@ Next: gateway/app.py
 """
 
 from schemas.bus.access import BusLimits, KafkaAccess, kafka_access
+from schemas.bus.failures import is_of_record
 from schemas.bus.production import Delivery
 from schemas.bus.publisher import Publisher
 from schemas.bus.reader import Reader
@@ -28,6 +29,7 @@ __all__ = [
     "Resolver",
     "SchemaLog",
     "TransactionalPublisher",
+    "is_of_record",
     "kafka_access",
     "rejection",
 ]

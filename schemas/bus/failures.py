@@ -31,6 +31,12 @@ _REFUSED = (
     kafka.TransactionalIdAuthorizationFailed,
     kafka.UnsupportedSaslMechanismError,
 )
+_OF_THE_RECORD = (
+    kafka.InvalidTimestampError,
+    kafka.MessageSizeTooLargeError,
+    kafka.RecordListTooLargeError,
+    kafka.RecordTooLargeError,
+)
 _OVERRUN = (kafka.OffsetOutOfRangeError,)
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
 
@@ -48,6 +54,11 @@ async def calling(what: str, deadline_s: float) -> AsyncIterator[None]:
         ) from error
     except kafka.KafkaError as error:
         raise translated(error, what) from error
+
+
+def is_of_record(error: ReefError) -> bool:
+    """Say whether a failed send blames the record itself: then it will never be taken."""
+    return error.__cause__ is None or isinstance(error.__cause__, _OF_THE_RECORD)
 
 
 def translated(error: kafka.KafkaError, what: str) -> ReefError:

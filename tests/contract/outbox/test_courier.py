@@ -10,8 +10,8 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.courier import CourierOptions
 from gateway.courier_process import CourierProcess
+from gateway.errands import Start
 from gateway.outbox import Outbox, OutboxOptions
 from gateway.outbox_metrics import OutboxMetrics
 from schemas.blobs import open_blob_store
@@ -40,7 +40,7 @@ async def _nothing() -> None: ...
 async def opened(access: KafkaAccess, folder: Path) -> AsyncIterator[tuple[CourierProcess, Outbox]]:
     """Open an outbox whose producers stand in a courier."""
     url = (folder / "blobs").as_uri()
-    courier = CourierProcess(CourierOptions(access=access, blobs_url=url), on_scenarios_moved=_nothing)
+    courier = CourierProcess(Start(access=access, blobs_url=url), on_scenarios_moved=_nothing)
     outbox = Outbox(
         OutboxOptions(folder=folder, num_partitions=NUM_PARTITIONS_DEFAULT),
         open_producer=courier.producer,
