@@ -19,6 +19,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, T
 from yarl import URL
 
 from schemas.bus.access import BusLimits, KafkaAccess, client_options
+from schemas.bus.patience import be_patient
 from schemas.events import Header
 from schemas.recipe import load_recipe
 from schemas.records import Place, Record
@@ -209,10 +210,11 @@ def _listen(app: faust.App, listener: Listener) -> None:
 
 
 class _CommittedThread(AIOKafkaConsumerThread):
-    """Reads what was committed only, and commits nothing (STREAMS 1, 4)."""
+    """Reads what was committed only, commits nothing (STREAMS 1, 4), and waits for an absent cluster."""
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
+        be_patient(consumer._client)
         consumer._isolation_level = "read_committed"
         return consumer
 
