@@ -8,7 +8,7 @@ Next: streams/session.py
 
 import asyncio
 import os
-from collections import ChainMap, deque
+from collections import ChainMap, Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -39,6 +39,8 @@ INBOX_RECORDS_MAX = 5_000
 PATIENCE_S = 30.0
 """How long a partition tries without progress before the process ends."""
 RETRY_S = 0.5
+STEP_ATTEMPTS_MAX = 2
+"""A step that breaks is tried again on the committed state; what breaks it twice is refused."""
 CLOSE_S = 15.0
 EXIT_BROKEN = 70
 """The supervisor starts the process again."""
@@ -145,6 +147,8 @@ class Partition:
         self._is_closing = False
         self._ticked_s = 0.0
         self._failing_since_s: float | None = None
+        self._broken_steps: Counter[int] = Counter()
+        """How often a step broke, by offset: of records that are not committed yet."""
         self._task: asyncio.Task[None] | None = None
 
     # ---- from outside --------------------------------------------------------------------------------------
@@ -370,12 +374,18 @@ class Partition:
             batch.outputs += outputs
             for output in outputs:
                 await self._add(batch, readback, record, output)
-            if len(batch.events) >= BATCH_OUTPUTS_MAX:
-                break
+            if len(batch.events) >= BATCH_OUTPUTS_MAX or record.offset in self._broken_steps:
+                break  # what broke is committed before the next can break
         return batch
 
     async def _stepped(self, state: FoldState, readback: ReadBack, timed: Timed) -> tuple[Output, ...]:
-        """Ask, fetch, step. A bug of ours refuses the event, and is told to people."""
+        """Ask, fetch, step. A bug of ours refuses the event, and is told to people.
+
+        A step that breaks may leave half of itself in the state: the partition is opened again from what was
+        committed, and the event tried once more. Raises UnavailableError for that.
+        """
+        if self._broken_steps[timed.offset] >= STEP_ATTEMPTS_MAX:
+            return (Refused(offset=timed.offset, error=_bug_at(timed)),)
         fetched: Fetched = readback.at_hand
         while True:
             try:
@@ -384,9 +394,10 @@ class Partition:
                 async with self._around.reading:
                     fetched = ChainMap(await readback.fetch(error.offsets), fetched)  # type: ignore[arg-type]
             except Exception as error:
+                self._broken_steps[timed.offset] += 1
                 self._log.exception("fold_failed", offset=timed.offset)
-                bug = RejectedError(f"expected the fold to take it, got {type(error).__name__}", reason="bug")
-                return (Refused(offset=timed.offset, error=bug),)
+                bug = _bug_at(timed)
+                raise UnavailableError(str(bug), reason=bug.reason) from error
             else:
                 return outputs
 
@@ -434,11 +445,22 @@ class Partition:
                 )
             await publisher.send_offsets({self.place: batch.last_offset + 1}, group=self._around.group)
         self.next_offset = batch.last_offset + 1
+        for offset in [each for each in self._broken_steps if each < self.next_offset]:
+            del self._broken_steps[offset]
         self._progress()
 
     def _progress(self) -> None:
         self.progressed_s = monotonic()
         self._failing_since_s = None
+
+
+def _bug_at(timed: Timed) -> RejectedError:
+    kind = type(timed.event).__name__
+    return RejectedError(
+        f"expected the fold to take {kind} at offset {timed.offset}, but its step broke: see fold_failed in "
+        "the log, and report it with that",
+        reason="bug",
+    )
 
 
 def _without_bytes(record: Record, offset: int) -> Record:
