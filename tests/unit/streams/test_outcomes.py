@@ -40,3 +40,19 @@ def test_reasons_are_set_where_the_table_says() -> None:
             who for who, found in (("session", session), ("batch", batch)) if reason.strip("`") in found
         }
         assert set(setters.split(", ")) == expected, reason
+
+
+READ_BY_FOLDS = ("codec", "claims", "resolution", "recipe", "bus/resolver", "bus/schema_log")
+"""What a worker reads with: their refusals become EventRejected as those of the folds do."""
+NOT_REFUSED = {"unknown_event_type", "blobs_needed"}
+"""What stops the worker or is fetched: no record is refused for it."""
+
+
+def test_every_refusal_has_its_row_and_every_row_its_refusal() -> None:
+    modules = [*(ROOT / "streams").glob("*.py"), *[ROOT / "schemas" / f"{name}.py" for name in READ_BY_FOLDS]]
+    raised = {reason for path in modules for reason in re.findall(r'reason="([a-z_]+)"', path.read_text())}
+    raised |= {"unknown_receipt"}  # of schemas/ids.py, which refuses other names too
+    rows = {
+        name for cell, _ in table_after("Inputs that are refused") for name in re.findall("`(.*?)`", cell)
+    }
+    assert rows == raised - NOT_REFUSED

@@ -27,6 +27,7 @@ from schemas.ids import (
     route_of_session,
 )
 from schemas.packed import JsonBytes, Mask, floats, tokens
+from schemas.recipe import load_recipe
 from streams import session
 from streams.session_state import SessionState
 from tests.builders import a_sampling, an_erasure_requested, an_experience_assembled
@@ -533,6 +534,24 @@ def test_what_belongs_to_another_topic_is_refused() -> None:
     folding = session_folding()
     folding.take(an_experience_assembled())
     assert folding.refused() == [(1, "unexpected_event")]
+
+
+def test_a_call_whose_receipt_is_none_is_refused() -> None:
+    folding = session_folding()
+    folding.take(a_call(1, receipt=Receipt("rec_nothing")))
+    assert folding.refused() == [(1, "unknown_receipt")]
+
+
+def test_a_scenario_whose_options_its_recipe_cannot_take_is_refused_and_the_former_stays() -> None:
+    folding = session_folding()
+    folding.state.load_recipe = load_recipe
+    folding.take(a_configuration(recipe="tests.unit.streams.recipes:ScoreRecipe", batch_size=-1))
+    folding.take(a_configuration(recipe="tests.unit.streams.recipes:Nobody"))
+    folding.take(a_configuration(recipe="tests.unit.streams.recipes:RECIPES"))
+    folding.take(a_call(1))
+    folding.take(a_report("f1", ONE))
+    assert folding.refused() == [(1, "bad_options"), (2, "bad_path"), (3, "bad_recipe")]
+    assert len(made(folding)) == 1
 
 
 # ---- choices -----------------------------------------------------------------------------------------------
