@@ -12,7 +12,7 @@ import psutil
 
 from deploy.folders import make_folder
 from deploy.process_record import reap, recorded_pid
-from deploy.progress import ProgramBoard
+from deploy.progress import ProgramBoard, say
 from deploy.stack_state import StackState, read_stack_state
 from deploy.supervisor import STOP_S_MAX, end_left_overs, supervisor_record
 from schemas.errors import ConflictError, UnavailableError
@@ -60,6 +60,7 @@ def start_supervisor(state_dir: Path, words: Sequence[str]) -> None:
         with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
             _wait_until_started(state_dir, process.pid, lambda: process.poll() is None)
     except KeyboardInterrupt:
+        say("interrupted: stopping what was started; once more forces it")
         _stop_interrupted(process)
         raise
 

@@ -3,7 +3,10 @@
 Only the module of the command that is asked for is imported, so that help comes at once.
 """
 
+import errno
 import importlib
+import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +15,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from schemas.errors import ReefError
+from schemas.errors import ReefError, words_of
 
 EXIT_FAILED = 1
 EXIT_WRONG_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""What typer makes of Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +102,31 @@ ENTRIES = (
 def main(words: Sequence[str] | None = None) -> None:
     """Run one command line and exit: 0 done, 1 failed, 2 wrong usage."""
     given = list(sys.argv[1:] if words is None else words)
+    logging.basicConfig(handlers=[logging.NullHandler()])  # failures are said here in our words
+    run(build(given[0] if given else ""), given)
+
+
+def run(reef: typer.Typer, words: Sequence[str]) -> None:
+    """Run it, and say in one line what failed."""
     try:
-        build(given[0] if given else "")(given, prog_name="reef")
+        reef(words, prog_name="reef")
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:
+            _say("interrupted")
+        raise
     except ReefError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"reef: {error}", style="red"))
+        _say(str(error))
         raise SystemExit(EXIT_WRONG_USAGE if error.reason == "configuration" else EXIT_FAILED) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _say(f"expected room to write, got: {words_of(error)}: free some space, or write elsewhere")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still held is given up
+        raise SystemExit(EXIT_FAILED) from error
+
+
+def _say(message: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"reef: {message}", style="red"))
 
 
 def build(wanted: str) -> typer.Typer:

@@ -25,7 +25,6 @@ _POLL_S = 0.2
 
 def main() -> None:
     """Prepare all, show how it goes, and exit with 1 when something failed."""
-    started_s = time.monotonic()
     errors = prepare_all(_works(read_cache_dir()))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for name, error in errors.items():
@@ -33,7 +32,6 @@ def main() -> None:
     if errors:
         console.print("`reef doctor` looks at the whole machine")
         raise SystemExit(1)
-    console.print(f"set up in {read_cache_dir()} ({time.monotonic() - started_s:.0f} s)")
 
 
 def prepare_all(works: Mapping[str, Callable[[], object]]) -> dict[str, ReefError]:

@@ -18,6 +18,11 @@ _WORDS: Mapping[ProgramState, str] = {
 }
 
 
+def say(what: str) -> None:
+    """Say one line beside the result, on standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(what)
+
+
 @contextmanager
 def shown_step(what: str) -> Iterator[None]:
     """Show that one thing goes on, and for how long."""

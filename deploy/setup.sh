@@ -86,4 +86,5 @@ python="$(find_python)"
 install_uv
 export PATH="$uv_folder/bin:$PATH"
 install_environment
-exec .venv/bin/python -m deploy.prepare
+.venv/bin/python -m deploy.prepare
+say "set up in $REEF_CACHE ($SECONDS s)"

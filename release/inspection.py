@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from release.gate import Facts, Shape, TensorFacts
 from release.safetensors import TENSORS_SUFFIX, read_shapes, read_tensors
 from schemas.artifacts import digest_file
-from schemas.errors import RejectedError, UnavailableError
+from schemas.errors import RejectedError, UnavailableError, words_of
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestFile, decode_manifest, manifest_sha256
 
 NOTHING = Facts(manifest=None, manifest_sha256=None, files={}, tensors={})
@@ -35,7 +35,7 @@ def inspect(folder: Path) -> Facts:
         return NOTHING
     except OSError as error:
         raise UnavailableError(
-            f"expected to read {folder}, got {error}: check the disk", reason="disk"
+            f"expected to read {folder}, got {words_of(error)}: check the disk", reason="disk"
         ) from error
     digest = manifest_sha256(data)
     try:

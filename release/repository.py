@@ -27,7 +27,7 @@ from lakefs_sdk.models.repository_creation import RepositoryCreation
 from lakefs_sdk.models.tag_creation import TagCreation
 
 from schemas.artifact_fetch import LakefsAccess
-from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
+from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError, words_of
 from schemas.manifest import ManifestFile
 
 T = TypeVar("T")
@@ -248,7 +248,7 @@ class Repository:
             ) from error
         except OSError as error:
             raise UnavailableError(
-                f"expected to read {folder / file.path}, got {error}: check the disk", reason="disk"
+                f"expected to read {folder / file.path}, got {words_of(error)}: check the disk", reason="disk"
             ) from error
         if digested.hexdigest() != file.sha256:
             raise RejectedError(

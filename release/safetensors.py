@@ -14,7 +14,7 @@ import structlog
 from numpy.typing import NDArray
 
 from release.gate import Shape, TensorFacts
-from schemas.errors import UnavailableError
+from schemas.errors import UnavailableError, words_of
 
 TENSORS_SUFFIX = ".safetensors"
 HEADER_BYTES_MAX = 100_000_000
@@ -72,7 +72,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         size = path.stat().st_size
     except OSError as error:
         raise UnavailableError(
-            f"expected to read {path}, got {error}: check the disk", reason="disk"
+            f"expected to read {path}, got {words_of(error)}: check the disk", reason="disk"
         ) from error
     begin = _LENGTH_BYTES + length
     try:

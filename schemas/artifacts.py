@@ -7,7 +7,7 @@ import os
 from hashlib import file_digest
 from pathlib import Path
 
-from schemas.errors import RejectedError, UnavailableError
+from schemas.errors import RejectedError, UnavailableError, words_of
 from schemas.events import ArtifactKind
 from schemas.ids import Sha256
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestFile, decode_manifest
@@ -42,7 +42,8 @@ def digest_file(folder: Path, path: str) -> ManifestFile:
             f"expected {path} in {folder}, got no such file: export the artifact again", reason="missing_file"
         ) from error
     except OSError as error:
-        raise UnavailableError(f"expected to read {folder / path}, got {error}: check the disk") from error
+        message = f"expected to read {folder / path}, got {words_of(error)}: check the disk"
+        raise UnavailableError(message) from error
     return ManifestFile(path=path, sha256=digest, size=size)
 
 

@@ -8,13 +8,15 @@ Next: schemas/topics.py
 """
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from schemas.claims import Blob, BlobRef
 from schemas.file_blobs import FileBlobs
 from schemas.ids import Sha256
-from schemas.s3_blobs import S3Access, S3Blobs
+
+if TYPE_CHECKING:
+    from schemas.s3_blobs import S3Access
 
 
 class BlobStore(Protocol):
@@ -33,11 +35,13 @@ class BlobStore(Protocol):
         """Remove a blob; one that is gone is gone. Raises UnavailableError."""
 
 
-def open_blob_store(url: str, *, s3: S3Access | None = None) -> BlobStore:
+def open_blob_store(url: str, *, s3: "S3Access | None" = None) -> BlobStore:
     """Open the store at `file:///folder` or `s3://bucket/prefix`. Raises ValueError on another address."""
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return FileBlobs(Path(unquote(parts.path)))
     if parts.scheme == "s3" and parts.netloc:
+        from schemas.s3_blobs import S3Access, S3Blobs  # noqa: PLC0415 - its client is large, and rarely used
+
         return S3Blobs(parts.netloc, parts.path, s3 or S3Access())
     raise ValueError(f"blobs.url: expected file:///folder or s3://bucket/prefix, got {url}: correct it")

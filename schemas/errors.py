@@ -35,3 +35,8 @@ class ConflictError(ReefError):
     def __init__(self, message: str, *, reason: str = "conflict") -> None:
         """Say that somebody was first."""
         super().__init__(message, reason=reason)
+
+
+def words_of(error: Exception) -> str:
+    """Give what an operating system's error says, without its number and its name of the file."""
+    return getattr(error, "strerror", None) or str(error)

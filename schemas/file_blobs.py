@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from schemas.claims import Blob, BlobRef, missing_blob, verified_blob
-from schemas.errors import UnavailableError
+from schemas.errors import UnavailableError, words_of
 from schemas.ids import Sha256
 
 
@@ -92,6 +92,6 @@ def _make_names_durable(folder: Path) -> None:
 
 def _unavailable(error: OSError) -> UnavailableError:
     return UnavailableError(
-        f"expected the blob folder to answer, got {error}: check the disk and its permissions",
+        f"expected the blob folder to answer, got {words_of(error)}: check the disk and its permissions",
         reason="blobs_unavailable",
     )

@@ -4,6 +4,7 @@ Not a tracing system: ids are bound as context variables at the door, and everyt
 """
 
 import logging
+import re
 import sys
 from typing import Literal
 
@@ -30,8 +31,17 @@ def configure_logs(*, service: str, log_format: LogFormat, level: str = "info") 
     )
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_is_news)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+_EACH_TRY = re.compile(r"aiokafka\b.*:(Unable connect to |Unable to update metadata )", re.DOTALL)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Drop the line of every single try to connect: whoever waits says so once, and what for."""
+    return _EACH_TRY.match(f"{record.name}:{record.msg}") is None
 
 
 def _renderer(log_format: LogFormat) -> structlog.typing.Processor:

@@ -1,18 +1,17 @@
 """Shell: `reef doctor`: everything this machine must have, and how to get what is missing."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from deploy.checks import Outcome, Verdict, judge_machine
 from deploy.configuration import ConfigFile, read_configuration
 from deploy.machine import look_at_machine
+from deploy.paper import paper
 from deploy.settings import read_cache_dir
 
 AsJson = Annotated[bool, typer.Option("--json", help="write a JSON list of {name, outcome, found, advice}")]
@@ -36,7 +35,7 @@ def doctor(context: typer.Context, config: ConfigFile = None, as_json: AsJson = 
 
 
 def _show(verdicts: Sequence[Verdict]) -> None:
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console = paper()
     width = max(len(verdict.name) for verdict in verdicts)
     for verdict in verdicts:
         line = Text(f"{verdict.outcome:8}", style=_STYLES[verdict.outcome])

@@ -15,8 +15,8 @@ import structlog
 import typer
 import uvloop
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from setproctitle import setproctitle
 
+from deploy.beginning import begin_service
 from deploy.configuration import ConfigFile, read_configuration
 from deploy.embedded.model import model_name
 from deploy.hot_swap import Serving, opened_swapping, refuse_unswappable
@@ -37,7 +37,6 @@ from gateway.settings import CallSettings, call_settings, door_tokens
 from gateway.swapping import Swapping
 from schemas.bus import KafkaAccess, kafka_access
 from schemas.ids import ScenarioName
-from schemas.logs import configure_logs
 from schemas.settings import ScenarioSettings, Settings
 from schemas.settings.receipt_keys import obtain_receipt_keys
 from schemas.settings.scenarios import scenario_of, scenarios_of
@@ -67,12 +66,7 @@ class Secrets:
 def gateway(context: typer.Context, config: ConfigFile = None) -> None:
     """Run one gateway. Any setting may follow as --section.key value."""
     settings = read_configuration(config, context.args).settings
-    setproctitle("reef: gateway")
-    configure_logs(
-        service="gateway",
-        log_format=settings.observability.log_format,
-        level=settings.observability.log_level,
-    )
+    begin_service(settings, service="gateway", title="reef: gateway")
     listener = bound_socket(settings.reef.host, settings.reef.port)
     secrets = read_secrets(settings)
     uvloop.run(serve(settings, secrets, listener))

@@ -1,7 +1,6 @@
 """Shell: `reef stack up|down|status`: the embedded dependencies without the services."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from deploy.background import end_supervisor, join_supervisor, start_supervisor
 from deploy.configuration import OVERRIDES_ALLOWED, ConfigFile, read_configuration
+from deploy.paper import paper
 from deploy.progress import shown_step
 from deploy.restarts import EMBEDDED
 from deploy.settings import read_cache_dir
@@ -108,7 +108,7 @@ def _show(found: StackStatus) -> None:
     table.add_row("kafka", _state(kafka["ready"]), kafka["bootstrap"], _pid(kafka["pid"]), "")
     table.add_row("lakefs", _state(lakefs["ready"]), lakefs["url"], _pid(lakefs["pid"]), "")
     table.add_row("engine", _state(engine["ready"]), engine["url"], _pid(engine["pid"]), engine["model"])
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console = paper()
     console.print(table)
     if lakefs["credentials_file"] and Path(lakefs["credentials_file"]).is_file():
         console.print(f"lakeFS keys: {lakefs['credentials_file']}")

@@ -1,26 +1,28 @@
 """Shell: `reef streams`: the workers that fold the log, one process each.
 
 Not the dependencies: Kafka runs elsewhere (`reef stack up`). With one worker this process is the worker; with
-more it starts them, and starts again those that end.
+more it starts them, and starts again those that end. A worker waits until Kafka answers.
 """
 
+import asyncio
 from typing import Annotated
 
+import structlog
 import typer
-from setproctitle import setproctitle
 
+from deploy.beginning import begin_service
 from deploy.configuration import ConfigFile, read_configuration
+from deploy.keep_topics import topics_before_stop
 from deploy.workers import run_workers
 from schemas.bus import kafka_access
-from schemas.logs import configure_logs
 from schemas.settings import Settings
 from schemas.settings.secrets import kafka_login
 from schemas.settings.settings import process_environment
-from streams.settings import worker_settings
-from streams.worker import run_worker
 
 METRICS_PORT_OFFSET = 2
 """Behind those of release and trainer."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 Workers = Annotated[int | None, typer.Option("--workers", min=1, max=256, help="default: streams.workers")]
 Number = Annotated[int | None, typer.Option("--worker", min=0, hidden=True, help="run as this one of them")]
@@ -31,14 +33,11 @@ def streams(
 ) -> None:
     """Run the stream workers. Any setting may follow as --section.key value."""
     settings = read_configuration(config, context.args).settings
-    configure_logs(
-        service="streams",
-        log_format=settings.observability.log_format,
-        level=settings.observability.log_level,
-    )
     num_workers = settings.streams.workers if workers is None else workers
-    if worker is None and num_workers > 1:
-        setproctitle("reef: streams")
+    is_parent = worker is None and num_workers > 1
+    title = "reef: streams" if is_parent else f"reef: streams {worker or 0}"
+    begin_service(settings, service="streams", title=title)
+    if is_parent:
         words = ["streams", *(["-c", str(config)] if config else []), *context.args]
         raise typer.Exit(run_workers([[*words, "--worker", str(number)] for number in range(num_workers)]))
     run_numbered(settings, worker or 0)
@@ -46,7 +45,12 @@ def streams(
 
 def run_numbered(settings: Settings, number: int) -> None:
     """Be one worker."""
-    setproctitle(f"reef: streams {number}")
+    from streams.settings import worker_settings  # noqa: PLC0415 - Faust is not needed for help
+    from streams.worker import run_worker  # noqa: PLC0415
+
     access = kafka_access(settings.kafka, kafka_login(settings, process_environment()))
     port = settings.observability.metrics_port + METRICS_PORT_OFFSET + number
+    if not asyncio.run(topics_before_stop(settings, access)):
+        _log.info("worker_stopped")
+        return
     run_worker(worker_settings(settings, access, number=number, metrics_port=port))

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console, JustifyMethod
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from deploy.configuration import ConfigFile, read_configuration
+from deploy.paper import PAPER_WIDTH, paper
 from schemas.bus import Bounds, BusLimits, KafkaAccess, Place, Reader, kafka_access
-from schemas.errors import ReefError
 from schemas.settings import Settings
 from schemas.settings.secrets import kafka_login
 from schemas.settings.settings import process_environment
@@ -21,7 +21,6 @@ from schemas.topic_admin import describe_topics, ensure_topics
 from schemas.topic_match import TopicFound, refusal
 from schemas.topics import FOREVER_MS, TopicSpec, topic_table
 
-_EXIT_FAILED = 1
 _LIMITS = BusLimits(open_deadline_s=5.0, deadline_s=15.0, request_timeout_ms=5_000)
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -66,16 +65,12 @@ def topics(
     access = kafka_access(settings.kafka, kafka_login(settings, process_environment()))
     if bootstrap is not None:
         access = KafkaAccess(bootstrap=bootstrap)
-    try:
-        rows = asyncio.run(_rows(access, settings, create))
-    except ReefError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(Text(str(error), style="red"))
-        raise typer.Exit(_EXIT_FAILED) from error
+    rows = asyncio.run(_rows(access, settings, create))
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
-    console = Console(soft_wrap=True)
-    console.print(_table(rows))
+    console = paper()
+    console.print(_table(rows, ", " if console.width == PAPER_WIDTH else "\n"))
     for row in rows:
         if row.problem is not None:
             console.print(Text(row.problem, style="red"))
@@ -124,8 +119,8 @@ _FOLDED = ("cleanup", "key", "events")
 _MISSING = "topic {} is missing: create it with `reef topics --create`"
 
 
-def _table(rows: list[TopicRow]) -> Table:
-    table = Table(box=None)
+def _table(rows: list[TopicRow], between: str) -> Table:
+    table = Table(box=None, pad_edge=False)
     for name in ("topic", "partitions", "cleanup", "retention", "offsets", "key", "events"):
         justify: JustifyMethod = "right" if name in _NUMBERS else "left"
         table.add_column(name, no_wrap=name not in _FOLDED, overflow="fold", justify=justify)
@@ -137,7 +132,7 @@ def _table(rows: list[TopicRow]) -> Table:
             _duration(row.retention_ms),
             "" if row.offsets is None else f"{row.offsets:,}",
             row.key,
-            "\n".join(row.events),
+            between.join(row.events),
         )
     return table
 

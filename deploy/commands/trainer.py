@@ -1,39 +1,17 @@
 """Shell: `reef trainer`: one scenario's trainer, in as many processes as `training.ranks` says.
 
-Not the dependencies: Kafka and lakeFS run elsewhere (`reef stack up`). Under torchrun, or as a child of
-itself, it is one rank; otherwise it starts the ranks, unless there is only one.
+Not the dependencies: Kafka and lakeFS run elsewhere (`reef stack up`). What runs is in deploy/training.py,
+which takes seconds to import, so help does without.
 """
 
-from pathlib import Path
-from time import time_ns
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from setproctitle import setproctitle
 
 from deploy.configuration import ConfigFile, read_configuration
-from deploy.embedded.model import prepare_model
-from deploy.lakefs_access import find_lakefs_access
-from deploy.settings import read_cache_dir
-from schemas.bus import kafka_access
-from schemas.errors import RejectedError
-from schemas.events import TrainingTarget
 from schemas.ids import BatchId
-from schemas.logs import configure_logs
-from schemas.settings import Settings
-from schemas.settings.scenarios import Scenario, scenarios_of
-from schemas.settings.secrets import kafka_login
-from schemas.settings.settings import process_environment
-from trainers.abandon import abandon
-from trainers.composed import log_access, run_rank
-from trainers.cursor import Cursor
-from trainers.launch import run_ranks, this_command
-from trainers.settings import TrainerSettings, read_rank_facts
 
 ABANDON = "abandon"
-METRICS_PORT_OFFSET = 1
-"""The release service has the first port, stream workers those behind."""
 
 ScenarioName = Annotated[
     str | None, typer.Option("--scenario", help="which one, when several are trained here")
@@ -45,21 +23,11 @@ def trainer(context: typer.Context, config: ConfigFile = None, scenario: Scenari
     words = list(context.args)
     abandoned = _abandoned(words)
     settings = read_configuration(config, words).settings
-    chosen = trained_scenario(settings, scenario)
-    facts = read_rank_facts()
-    configure_logs(
-        service="trainer",
-        log_format=settings.observability.log_format,
-        level=settings.observability.log_level,
-    )
-    if abandoned is not None:
-        _abandon(trainer_settings(settings, chosen), abandoned)
-    elif facts.rank is None and settings.training.ranks > 1:
-        setproctitle("reef: trainers")
-        raise typer.Exit(run_ranks(this_command(), settings.training.ranks))
-    else:
-        setproctitle(f"reef: trainer {facts.rank or 0}")
-        run_rank(trainer_settings(settings, chosen), facts)
+    from deploy.training import abandon_batch, train  # noqa: PLC0415 - torch is not needed for help
+
+    if abandoned is None:
+        raise typer.Exit(train(settings, scenario))
+    abandon_batch(settings, scenario, abandoned)
 
 
 def _abandoned(words: list[str]) -> BatchId | None:
@@ -72,45 +40,3 @@ def _abandoned(words: list[str]) -> BatchId | None:
     batch_id = BatchId(words[at + 1])
     del words[at : at + 2]
     return batch_id
-
-
-def trained_scenario(settings: Settings, name: str | None) -> Scenario:
-    """Choose the scenario to train: the named one, or the only one. Raises RejectedError."""
-    trained = [one for one in scenarios_of(settings) if one.target is not TrainingTarget.NONE]
-    found = [one for one in trained if name in (None, one.name)]
-    if len(found) != 1:
-        names = ", ".join(one.name for one in trained) or "none"
-        raise RejectedError(
-            f"expected one scenario to train, got {len(found)}: give --scenario one of: {names}",
-            reason="configuration",
-        )
-    return found[0]
-
-
-def trainer_settings(settings: Settings, scenario: Scenario) -> TrainerSettings:
-    """Cut the trainer's piece out of the configuration, and find its model."""
-    model = prepare_model(settings.inference.model, read_cache_dir())
-    if not model.is_local:
-        raise RejectedError(
-            f"expected a folder of the model to train, got {model.source}: download it and name the folder "
-            "in inference.model",
-            reason="configuration",
-        )
-    environ = process_environment()
-    return TrainerSettings(
-        scenario=scenario,
-        training=settings.training,
-        model_folder=Path(model.source),
-        state_dir=settings.reef.state_dir.absolute(),
-        kafka=kafka_access(settings.kafka, kafka_login(settings, environ)),
-        blobs_url=settings.blobs_url,
-        lakefs=find_lakefs_access(settings, environ),
-        metrics_port=settings.observability.metrics_port + METRICS_PORT_OFFSET,
-    )
-
-
-def _abandon(settings: TrainerSettings, batch_id: BatchId) -> None:
-    with Cursor(log_access(settings), settings.scenario.name) as cursor:
-        state = abandon(settings.folder, cursor, settings.scenario.name, batch_id, now_us=time_ns() // 1000)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"batch {batch_id} is abandoned; the trainer goes on at offset {state.offset}")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
-from schemas.errors import RejectedError
+from schemas.errors import RejectedError, words_of
 from schemas.settings import KafkaSettings
 from schemas.settings.secrets import KafkaLogin
 
@@ -101,7 +101,7 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise RejectedError(
-            f"expected PEM certificates in kafka.security.ca_file, got {ca_file}: {error}: "
+            f"expected PEM certificates in kafka.security.ca_file, got {ca_file}: {words_of(error)}: "
             "name a readable file of the authorities to trust",
             reason="bad_ca_file",
         ) from error

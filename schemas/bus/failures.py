@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -38,6 +39,8 @@ _OF_THE_RECORD = (
     kafka.RecordTooLargeError,
 )
 _OVERRUN = (kafka.OffsetOutOfRangeError,)
+_HOST, _HOST_AS = re.compile(r"\('([^']*)', (\d+), <[^>]*>\)"), r"\1:\2"
+"""How aiokafka writes an address, and how people do."""
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
 
 
@@ -63,7 +66,7 @@ def is_of_record(error: ReefError) -> bool:
 
 def translated(error: kafka.KafkaError, what: str) -> ReefError:
     """Sort a failure by who can act."""
-    said = f"expected Kafka to {what}, got {error}"
+    said = f"expected Kafka to {what}, got {_HOST.sub(_HOST_AS, str(error))}"
     if isinstance(error, _FENCED):
         return ConflictError(f"{said}: another producer took over this transactional id", reason="fenced")
     if isinstance(error, _OVERRUN):

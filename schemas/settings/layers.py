@@ -90,12 +90,12 @@ def command_line_layer(overrides: Sequence[str], environ: Mapping[str, str]) -> 
         match = _OPTION.fullmatch(word)
         if match is None:
             problems.append(_no_option(word))
-            words = words[1:] if words and word.startswith("--") and "=" not in word else words
+            words = words[1:] if word.startswith("--") and "=" not in word and _is_value(words) else words
             continue
         parts = tuple(match[1].split("."))
         text = match[2]
-        if text is None and (not words or _OPTION.fullmatch(words[0])):
-            message = f"expected a value after {word}, got none: write {word} VALUE"
+        if text is None and not _is_value(words):
+            message = f"expected a value after {word}, got none: write {word} VALUE, or {word}=VALUE"
             problems.append(Problem(place=COMMAND_LINE, path=parts, message=message))
             continue
         text = words.pop(0) if text is None else text
@@ -104,6 +104,11 @@ def command_line_layer(overrides: Sequence[str], environ: Mapping[str, str]) -> 
         except ValueError as error:
             problems.append(Problem(place=COMMAND_LINE, path=parts, message=str(error)))
     return layer, problems
+
+
+def _is_value(words: Sequence[str]) -> bool:
+    """Whether the next word belongs to the option before it; what begins with `--` is an option itself."""
+    return bool(words) and not words[0].startswith("--")
 
 
 def _from_command_line(text: str, environ: Mapping[str, str]) -> Given:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
+from schemas.errors import words_of
 from schemas.settings.assemble import Assembled, assemble, laid_over
 from schemas.settings.checks import findings
 from schemas.settings.layers import Layer, command_line_layer, environment_layer, file_layer, plain_path
@@ -52,7 +53,7 @@ def _from_file(file: FilePath | None, environ: Mapping[str, str]) -> tuple[Layer
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"expected a readable YAML file in UTF-8, got {error}: correct the path after -c"
+        message = f"expected a readable YAML file in UTF-8, got {words_of(error)}: correct the path after -c"
         return {}, [Problem(place=str(file), path=(), message=message)]
     root, problems = read_yaml(text, str(file), environ)
     if root is None:

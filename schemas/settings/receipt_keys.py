@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from schemas.errors import RejectedError
+from schemas.errors import RejectedError, words_of
 from schemas.ids import RECEIPT_KEY_BYTES_MIN
 from schemas.settings.secrets import receipt_keys
 from schemas.settings.tree import Settings
@@ -37,7 +37,9 @@ def _kept(path: Path) -> SecretStr:
         with path.open(encoding="ascii") as file:
             text = file.read(FILE_BYTES_MAX).strip()
     except (OSError, UnicodeDecodeError) as error:
-        message = f"expected a receipt key at {path}, got {error}: make the folder writable or name keys"
+        message = (
+            f"expected a receipt key at {path}, got {words_of(error)}: make the folder writable or name keys"
+        )
         raise RejectedError(message, reason="no_receipt_keys") from error
     if len(text) < RECEIPT_KEY_BYTES_MIN:
         message = (

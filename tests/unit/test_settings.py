@@ -297,6 +297,7 @@ def test_a_mistake_is_named_with_its_line_and_a_way_out(tmp_path: Path, text: st
             ["--kafka.port", "--reef.port", "1"],
             "command line: kafka.port: expected a value after --kafka.port",
         ),
+        (["--bogus", "--kafka.port", "9"], "command line: expected --section.key value, got --bogus"),
         (
             ["--port", "1"],
             "command line: expected --section.key value, got --port: did you mean --reef.port?",
@@ -315,6 +316,12 @@ def test_a_mistake_is_named_with_its_line_and_a_way_out(tmp_path: Path, text: st
 def test_a_mistake_on_the_command_line_is_named(tmp_path: Path, overrides: list[str], said: str) -> None:
     found = mistakes(tmp_path, overrides=overrides)
     assert [mistake[: len(said)] for mistake in found] == [said]
+
+
+def test_an_option_is_not_the_value_of_the_one_before_it(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, overrides=["--kafka.port", "--bogus"])
+    assert any("expected a value after --kafka.port, got none" in mistake for mistake in found)
+    assert any("got --bogus" in mistake for mistake in found)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +386,7 @@ def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes 
         file.write_bytes(content)
     with pytest.raises(ConfigurationError, match="readable YAML file"):
         load_settings(file, (), {})
-    with pytest.raises(ConfigurationError, match="readable YAML file"):
+    with pytest.raises(ConfigurationError, match="UTF-8, got No such file or directory: correct the path"):
         load_settings(tmp_path / "missing.yaml", (), {})
 
 

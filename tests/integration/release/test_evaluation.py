@@ -1,5 +1,6 @@
 """Evaluators in their child process: what they measure is published, and whatever goes wrong refuses."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from deploy.embedded.model import prepare_model
 from release.evaluate import InChild, evaluator_of
 from release.evaluation import Content, Subject
+from release.evaluation_child import NICENESS
 from schemas.artifacts import manifest_of
 from schemas.events import ArtifactKind, CandidateEvaluated, Verdict, VerdictReason
 from tests.release_rig import ReleaseRig, has_seq, save_base_model
@@ -73,7 +75,7 @@ async def test_what_was_measured_of_a_content_is_not_measured_again(tmp_path: Pa
     evaluates = evaluator_of(SCRIPTED, {"does": "pass"}, timeout_s=60)
     first = await evaluates.measure(a_subject(other, model))
     assert first.metrics == {"score": 4.0}
-    assert first.baseline_metrics["niceness"] >= 10
+    assert first.baseline_metrics["niceness"] == min(os.nice(0) + NICENESS, 19)
     second = await evaluates.measure(a_subject(model, other))
     assert second.baseline_metrics == {"score": 4.0}
 

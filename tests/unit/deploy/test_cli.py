@@ -3,13 +3,15 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
-from deploy.cli import ENTRIES, Entry, main
+from deploy.cli import ENTRIES, Entry, main, run
 
-_HEAVY = ("torch", "transformers", "aiokafka", "faust", "lakefs", "fastapi", "numpy")
+_HEAVY = ("torch", "transformers", "vllm", "faust", "lakefs", "boto3", "pyarrow", "peft")
+"""What takes a second or more to import, or is needed for special cases only."""
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
@@ -30,13 +32,14 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(entry.name in said for entry in ENTRIES)
 
 
-def test_the_help_imports_nothing_heavy() -> None:
-    """What makes `reef --help` quick, without a clock."""
+@pytest.mark.parametrize("words", [[], *([entry.name] for entry in ENTRIES)], ids=" ".join)
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    """What makes `reef --help` and every `reef X --help` quick, without a clock."""
     script = f"""
 import sys
 from deploy.cli import main
 try:
-    main(["--help"])
+    main({[*words, "--help"]})
 except SystemExit:
     print("heavy:", *[name for name in {_HEAVY} if name in sys.modules], file=sys.stderr)
 """
@@ -73,6 +76,32 @@ def test_an_expected_failure_is_one_line_and_1(
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
     assert said[0].startswith("reef: expected a record of processes")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a system without /dev/full")
+@pytest.mark.parametrize("words", [["serve", "--print-config"], ["doctor"], ["stack", "status", "--json"]])
+def test_a_full_disk_behind_standard_output_is_one_line_and_1(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            (sys.executable, "-m", "deploy.cli", *words), stdout=full, stderr=-1, check=False, timeout=60
+        )
+    assert done.returncode == 1
+    said = done.stderr.decode().splitlines()
+    assert said == [
+        "reef: expected room to write, got: No space left on device: free some space, or write elsewhere"
+    ]
+
+
+def test_an_interrupted_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    app = typer.Typer()
+    app.command("wait")(interrupted)
+    with pytest.raises(SystemExit) as ended:
+        run(app, [])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "reef: interrupted\n"
 
 
 def test_an_unusable_model_is_refused_configuration_and_2(tmp_path_factory: pytest.TempPathFactory) -> None:
