@@ -69,7 +69,10 @@ class ChainCommands:
         )
 
     async def promote(self, wish: Wish, candidate: CandidateId) -> Found:
-        """Publish a held candidate. Raises RejectedError, ConflictError, UnavailableError."""
+        """Publish a held candidate, named by its id or by the commit where it waits.
+
+        Raises RejectedError, ConflictError, UnavailableError.
+        """
         command_id, since_us = await self._begin(wish)
         known = await self._views.candidate(candidate)
         if known is not None and known["verdict"] != "held" and known["scenario"] == wish.scenario:
@@ -84,9 +87,7 @@ class ChainCommands:
             expected_head_release_id=wish.expected_head_release_id,
             requested_at_us=since_us,
         )
-        return await self._done(
-            command, lambda row: row["operation"] == "promote" and row["candidate_id"] == candidate
-        )
+        return await self._done(command, lambda row: row["operation"] == "promote" and _holds(row, candidate))
 
     async def _begin(self, wish: Wish) -> tuple[CommandId, int]:
         """Name the command, and say when it was first asked for; refuse it if the head moved before that."""
@@ -140,3 +141,8 @@ class ChainCommands:
         rows = await self._views.releases(command.scenario)
         matching = [row for row in rows if answers(row) and row["published_at_us"] >= since_us]
         return matching[-1] if matching else None
+
+
+def _holds(row: Found, candidate: CandidateId) -> bool:
+    """Whether a promotion published this candidate, or the content of this commit (RULINGS 37)."""
+    return row["candidate_id"] == candidate or str(row["artifact_uri"]).endswith(f"/{candidate}/")

@@ -67,7 +67,10 @@ def _add_reading(router: APIRouter, parts: ScenarioParts) -> None:
         metrics = [await _metrics_of(parts, row) for row in rows]
         state = parts.catalog.get(name)
         serving = None if state is None or state.serving is None else state.serving.release_seq
-        return as_json({"scenario": name, "releases": release_rows(rows, metrics, serving_seq=serving)})
+        published = {row["candidate_id"] for row in rows}
+        held = [one for one in await parts.views.held(name) if one["candidate_id"] not in published]
+        shown = release_rows(rows, metrics, serving_seq=serving)
+        return as_json({"scenario": name, "releases": shown, "held": held})
 
     @router.get("/reef/scenarios/{scenario}/releases/{release_id}/lineage")
     async def lineage(request: Request, scenario: str, release_id: str) -> Response:

@@ -31,6 +31,9 @@ PRUNE_EVERY = 10_000
 NOTED_MAX = 100_000
 """Report ids accepted here that the file does not have yet."""
 
+HELD_MAX = 1_000
+"""Held candidates that one answer names."""
+
 Found = Mapping[str, Any]
 Result = TypeVar("Result")
 
@@ -198,6 +201,17 @@ class Views:
             "SELECT scenario, verdict, facts FROM candidates WHERE candidate_id=?", (candidate_id,)
         )
         return None if row is None else {"scenario": row[0], "verdict": row[1], **orjson.loads(row[2])}
+
+    async def held(self, scenario: str) -> list[Found]:
+        """Give the candidates that were held, newest first, whether or not they were promoted since."""
+        rows = await self._run(
+            lambda db: db.execute(
+                "SELECT candidate_id, facts FROM candidates WHERE scenario=? AND verdict='held' "
+                "ORDER BY number DESC LIMIT ?",
+                (scenario, HELD_MAX),
+            ).fetchall()
+        )
+        return [{"candidate_id": candidate_id, **orjson.loads(facts)} for candidate_id, facts in rows]
 
     async def latest(self, scenario: str) -> Mapping[str, Found]:
         """Give the newest of each kind: `configured`, `trained`, `training_failed`, `swapped` and so on."""

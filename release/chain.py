@@ -131,6 +131,13 @@ class Chain:
             ]
         )
 
+    async def prepared_at(self, prefix: str, commit_id: str) -> Prepared | None:
+        """Give the branch whose newest commit this is; None where no branch that begins so has it."""
+        for name, found in (await self._repository.branches(prefix)).items():
+            if found == commit_id:
+                return Prepared(branch=name, commit_id=commit_id, head=await self._head_at(commit_id))
+        return None
+
     async def merge(self, prepared: Prepared, evaluated: Evaluated, *, now_us: int) -> Release:
         """Make a prepared commit the head. Raises ConflictError when it was second, or is merged already."""
         release_id = await self._repository.merge(

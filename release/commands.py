@@ -4,6 +4,8 @@ Rollback and promotion publish a new release that names content which is in the 
 that moved under a command is no refusal unless the command named the head that it expects.
 """
 
+from dataclasses import replace
+
 from release.candidates import completed
 from release.chain import Artifact, Chain
 from release.decisions import check_command, check_held, rollback_target
@@ -26,12 +28,21 @@ async def obey(desk: Desk, seen: Seen) -> None:
     assert isinstance(command, RollBackRelease | PromoteCandidate), "only commands are in this line"
     if command.command_id in desk.memory.refused:
         return
-    if isinstance(command, PromoteCandidate):
-        await desk.until_decided(command.candidate_id)
     try:
+        if isinstance(command, PromoteCandidate):
+            command = await named(desk.means.chain, command)
+            await desk.until_decided(command.candidate_id)
         await _carry_out(desk, command)
     except (RejectedError, ConflictError) as error:
         await _refuse(desk, seen, command, error)
+
+
+async def named(chain: Chain, command: PromoteCandidate) -> PromoteCandidate:
+    """Name the candidate where a command names the commit of the branch on which it waits (RULINGS 37)."""
+    held = await chain.prepared_at(branch_prefix(Operation.TRAINING, ""), command.candidate_id)
+    if held is None or held.head.candidate_id is None:
+        return command
+    return replace(command, candidate_id=held.head.candidate_id)
 
 
 async def _refuse(desk: Desk, seen: Seen, command: Command, error: ReefError) -> None:

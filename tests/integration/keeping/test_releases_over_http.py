@@ -82,6 +82,10 @@ def a_release_service(access: KafkaAccess, folder: Path, scenario: str, *, refus
                             rollback_target_release_id=target,
                         )
                     )
+                elif command.candidate_id.startswith("commit-"):
+                    held: dict[str, str] = {"candidate_id": CandidateId(f"candidate-{scenario}")}
+                    held["artifact_uri"] = f"lakefs://reef-{scenario}/{command.candidate_id}/"
+                    await publisher.publish(a_release(scenario, 2, operation=Operation.PROMOTE, **held))
                 else:
                     await publisher.publish(
                         a_release(scenario, 2, operation=Operation.PROMOTE, candidate_id=command.candidate_id)
@@ -129,7 +133,7 @@ def test_releases_are_shown_newest_first_with_their_batches_and_calls(
     assert unknown.value.status == 404
 
 
-@pytest.mark.parametrize("wish", ["rollback", "promote"])
+@pytest.mark.parametrize("wish", ["rollback", "promote", "promote by commit"])
 def test_a_wish_is_answered_with_the_release_that_it_led_to(
     rig: KeepingRig, topics: KafkaAccess, scenario: ScenarioName, tmp_path: Path, wish: str
 ) -> None:
@@ -137,16 +141,23 @@ def test_a_wish_is_answered_with_the_release_that_it_led_to(
     held = a_candidate_evaluated(scenario=scenario, candidate_id=candidate, verdict=Verdict.HELD)
     publish(topics, tmp_path, a_release(scenario, 0), a_release(scenario, 1), held)
     seen(rig, scenario, 2)
-    body: dict[str, str] = (
-        {"release_id": f"{scenario}-0"} if wish == "rollback" else {"candidate_id": candidate}
-    )
-    body["command_id"] = f"command-{scenario}"
+    bodies: dict[str, dict[str, str]] = {
+        "rollback": {"release_id": f"{scenario}-0"},
+        "promote": {"candidate_id": candidate},
+        "promote by commit": {"release_id": f"commit-{scenario}"},
+    }
+    body = {**bodies[wish], "command_id": f"command-{scenario}"}
+    wish = wish.split()[0]
     client = ReefClient(rig.url)
+    shown = client.get(f"/reef/scenarios/{scenario}/releases")["held"]
+    assert [one["candidate_id"] for one in shown] == [candidate]
     with a_release_service(topics, tmp_path, scenario, refuses=False):
         answer, _ = client.post(f"/reef/scenarios/{scenario}/{wish}", scenario, body)
     assert (answer["release_id"], answer["release_seq"]) == (f"{scenario}-2", 2)
     again, _ = client.post(f"/reef/scenarios/{scenario}/{wish}", scenario, body)
     assert again == answer
+    left = client.get(f"/reef/scenarios/{scenario}/releases")["held"]
+    assert len(left) == (1 if wish == "rollback" else 0)
 
 
 def test_a_refused_wish_says_why(

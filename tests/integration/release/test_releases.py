@@ -18,7 +18,7 @@ from schemas.events import (
     Verdict,
     VerdictReason,
 )
-from schemas.ids import CommandId, ReleaseId
+from schemas.ids import CandidateId, CommandId, ReleaseId
 from tests.builders import a_promote_candidate, a_roll_back_release
 from tests.release_rig import (
     ADAPTER,
@@ -257,6 +257,25 @@ async def test_a_held_candidate_waits_and_is_promoted_onto_whatever_is_the_head_
     assert release.parent_release_id == head.release_id
     fetched = FetchedArtifacts(rig.folder / "fetched", rig.settings.lakefs)
     assert (fetched.fetch(release.artifact_uri, release.content_sha256) / WEIGHTS).is_file()
+
+
+async def test_a_held_candidate_is_promoted_by_the_commit_where_it_waits(rig: ReleaseRig) -> None:
+    async with rig.evaluating(publish="review").running():
+        first = await rig.until_seq(0)
+        held = rig.candidate(1, first.release_id)
+        await rig.publish(held)
+        assert (await rig.verdict(held)).verdict is Verdict.HELD
+        (waiting,) = await rig.chain.prepared(f"training-{held.candidate_id}-")
+        await rig.publish(
+            a_promote_candidate(
+                scenario=rig.scenario,
+                candidate_id=CandidateId(waiting.commit_id),
+                requested_at_us=first.published_at_us,
+            )
+        )
+        release = await rig.until_seq(1)
+    assert (release.operation, release.candidate_id) == (Operation.PROMOTE, held.candidate_id)
+    assert release.artifact_uri.endswith(f"/{waiting.commit_id}/")
 
 
 async def test_a_promotion_asked_for_before_the_verdict_waits_for_it(rig: ReleaseRig) -> None:
