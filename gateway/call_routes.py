@@ -11,7 +11,9 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.auth import visible
 from gateway.catalog import Catalog
+from gateway.gauges import StreamGauges, stream_gauges
 from gateway.lookup import Lookup
+from gateway.neighbours import metrics_texts
 from gateway.outbox import Outbox
 from gateway.report_routes import as_json
 from gateway.rest import exchange_of
@@ -36,7 +38,7 @@ class StatusParts:
     problems: Problems
     """Health of each dependency."""
     metrics_ports: Mapping[str, int]
-    """Where the other services show their metrics."""
+    """Where the other services show their metrics; those of streams say what waits."""
 
 
 def call_router(lookup: Lookup, status_parts: StatusParts) -> APIRouter:
@@ -65,8 +67,10 @@ async def status_of(parts: StatusParts, names: tuple[str, ...]) -> dict[str, Any
     problems = dict(await parts.problems())
     if (problem := parts.views_problem()) is not None:
         problems["views"] = problem
+    texts = await metrics_texts(parts.metrics_ports)
+    gauges = stream_gauges(texts)
     return {
-        "scenarios": {name: await _scenario_status(parts, name) for name in names},
+        "scenarios": {name: await _scenario_status(parts, name, gauges) for name in names},
         "outbox": {
             "num_events": parts.outbox.num_events,
             "size_bytes": parts.outbox.size_bytes,
@@ -75,10 +79,11 @@ async def status_of(parts: StatusParts, names: tuple[str, ...]) -> dict[str, Any
         },
         "problems": problems,
         "metrics_ports": dict(parts.metrics_ports),
+        "services": {name: text is not None for name, text in texts.items()},
     }
 
 
-async def _scenario_status(parts: StatusParts, name: str) -> dict[str, Any]:
+async def _scenario_status(parts: StatusParts, name: str, gauges: StreamGauges | None) -> dict[str, Any]:
     state = parts.catalog.get(name)
     serving = None if state is None else state.serving
     latest = await parts.views.latest(name)
@@ -92,6 +97,9 @@ async def _scenario_status(parts: StatusParts, name: str) -> dict[str, Any]:
         "swap_problem": None if state is None else state.swap_problem,
         "open_calls": 0 if state is None else len(state.streams),
         "pending_calls": await parts.views.num_pending(name),
+        "pending_experiences": None if gauges is None else gauges.waiting.get(name, 0),
+        "batches_in_flight": None if gauges is None else gauges.in_flight.get(name, 0),
+        "consumer_lag": None if gauges is None else dict(gauges.lag),
         "outcomes": dict(await parts.views.outcomes_by_reason(name)),
         "last_training": latest.get("trained"),
         "last_training_failure": latest.get("training_failed"),

@@ -161,6 +161,10 @@ class BatchState:
 
     # ---- what waits ----------------------------------------------------------------------------------------
 
+    def scenario_names(self) -> tuple[ScenarioName, ...]:
+        """Name the scenarios whose configuration came."""
+        return tuple([ScenarioName(name) for name in self._scenarios.entries])
+
     def num_waiting(self, name: ScenarioName) -> int:
         """Count the experiences of a scenario that wait."""
         return len(self._line(name).ids)

@@ -8,6 +8,7 @@ import structlog
 
 from schemas.bus import KafkaAccess, Reader
 from schemas.errors import ConflictError, UnavailableError
+from streams.batch_state import BatchState
 from streams.drive import Partition
 from streams.metrics import StreamMetrics
 
@@ -41,4 +42,16 @@ async def _measure(reader: Reader, partitions: Collection[Partition], metrics: S
         behind = [each.state.now_us for each, lag in zip(ours, lags, strict=True) if lag and each.state]
         gauges.lag.set(sum(lags))
         gauges.pending.set(sum(state.num_pending() for state in states))
+        if name == "batch":
+            show_queues([state for state in states if isinstance(state, BatchState)], metrics)
         gauges.watermark_age.set(max([(now_us - at_us) / 1e6 for at_us in behind if at_us], default=0.0))
+
+
+def show_queues(states: Collection[BatchState], metrics: StreamMetrics) -> None:
+    """Show what waits of each scenario that is ours now, and no longer what went to another worker."""
+    found = [(state, name) for state in states for name in state.scenario_names()]
+    metrics.waiting.clear()
+    metrics.in_flight.clear()
+    for state, name in found:
+        metrics.waiting.labels(name).inc(state.num_waiting(name))
+        metrics.in_flight.labels(name).inc(state.progress(name).batch_id is not None)

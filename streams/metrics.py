@@ -34,6 +34,12 @@ class StreamMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register them."""
         self.of = {name: ProcessorMetrics(name, registry) for name in ("session", "batch", "relay")}
+        self.waiting = Gauge(
+            "reef_streams_waiting_experiences", "no batch has them", ["scenario"], registry=registry
+        )
+        self.in_flight = Gauge(
+            "reef_streams_batches_in_flight", "sealed, not settled", ["scenario"], registry=registry
+        )
         self._outcomes = Counter(
             "reef_streams_outcomes_total", "outcomes written", ["scenario", "reason"], registry=registry
         )
