@@ -1,0 +1,82 @@
+"""Shell: what a person sees of a run: the reward curve, batches with their releases and swaps, and fates."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from deploy.demo.story import BatchStory, Story
+
+ROWS_MAX = 12
+"""Batches shown at once; the newest."""
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def screen(story: Story, note: str) -> RenderableType:
+    """Draw the whole screen."""
+    fates = story.fates_of(story.answered)
+    told = "  ".join(f"{state} {number}" for state, number in fates.items())
+    reasons = ", ".join(f"{reason} {number}" for reason, number in story.reasons().items())
+    counts = f"answered {len(story.answered)}  reports {story.num_reports}  {told}"
+    return Panel(
+        Group(
+            curve([batch.reward_mean for batch in story.sealed]),
+            batch_table(story.sealed[-ROWS_MAX:]),
+            Text(counts + (f"  (dropped: {reasons})" if reasons else "")),
+            Text(note, style="dim"),
+        ),
+        title=f"{story.scenario}: learning from live feedback",
+    )
+
+
+def curve(rewards: Sequence[float]) -> Text:
+    """Draw rewards between 0 and 1 as a row of bars."""
+    bars = "".join(BARS[round(min(1.0, max(0.0, reward)) * (len(BARS) - 1))] for reward in rewards)
+    last = f" {rewards[-1]:.2f}" if rewards else " no batch yet"
+    return Text("reward by batch  ") + Text(bars, style="bold green") + Text(last)
+
+
+def batch_table(batches: Sequence[BatchStory]) -> Table:
+    """Draw one line a batch."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("batch", "reward", "sealed", "trained", "released", "release", "pause"):
+        table.add_column(title, justify="right")
+    for batch in batches:
+        release = (
+            batch.verdict if batch.release_seq is None else f"r{batch.release_seq} {batch.release_id[:8]}"  # type: ignore[index]
+        )
+        table.add_row(
+            str(batch.number),
+            f"{batch.reward_mean:.2f}",
+            _seconds(batch.sealing_s),
+            _seconds(batch.training_s),
+            _seconds(batch.releasing_s),
+            release or "…",
+            "…" if batch.pause_ms is None else f"{batch.pause_ms:.0f} ms",
+        )
+    return table
+
+
+def timeline(batches: Sequence[BatchStory]) -> Table:
+    """Say for each release how long everything but the training took."""
+    table = Table(
+        box=None, pad_edge=False, title="from feedback to the first new token", title_justify="left"
+    )
+    for title in ("release", "feedback → sealed", "training", "candidate → first token", "all but training"):
+        table.add_column(title, justify="right")
+    for batch in batches:
+        if batch.sealing_s is not None and batch.releasing_s is not None:
+            table.add_row(
+                f"r{batch.release_seq}",
+                _seconds(batch.sealing_s),
+                _seconds(batch.training_s),
+                _seconds(batch.releasing_s),
+                _seconds(batch.sealing_s + batch.releasing_s),
+            )
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "…" if value is None else f"{value:.1f} s"

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+from rich.console import Console
+
+from deploy.demo.picture import draw
+from deploy.demo.screen import screen, timeline
+from deploy.demo.story import Story
+from schemas.events import Event, OutcomeReason, OutcomeState
+from schemas.ids import BatchId, ReleaseId, ScenarioName
+from tests import builders as a
+
+SECOND_US = 1_000_000
+
+
+def a_story(*events: tuple[Event, int]) -> Story:
+    story = Story(scenario=a.SCENARIO)
+    for event, time_us in events:
+        story.take(event, time_us)
+    return story
+
+
+def a_batch(number: int, reward: float, at_us: int) -> list[tuple[Event, int]]:
+    name, receipt = BatchId(f"batch-{number}"), a.a_receipt(number)
+    experience = a.an_experience_assembled(receipts=(receipt,), reward=reward)
+    return [
+        (a.an_inference_completed(receipt=receipt), at_us),
+        (a.a_feedback_reported(references=(receipt,)), at_us + SECOND_US),
+        (a.a_training_sample(batch_id=name, experience=experience), at_us + 3 * SECOND_US),
+        (a.a_batch_sealed(batch_id=name), at_us + 3 * SECOND_US),
+    ]
+
+
+def test_a_batch_is_told_from_its_last_feedback_to_the_first_token_of_its_release() -> None:
+    name, release = BatchId("batch-1"), ReleaseId("r" * 64)
+    story = a_story(
+        *a_batch(1, 0.25, 0),
+        (a.a_candidate_trained(batch_id=name), 13 * SECOND_US),
+        (a.a_candidate_evaluated(batch_ids=(name,)), 14 * SECOND_US),
+        (a.a_release_published(batch_ids=(name,), release_id=release, release_seq=4), 14 * SECOND_US),
+        (a.a_model_swapped(release_id=release, pause_ms=61.0), 15 * SECOND_US),
+    )
+    story.hear_first_token(release, 17 * SECOND_US)
+    story.hear_first_token(release, 16 * SECOND_US)
+    (batch,) = story.sealed
+    assert (batch.sealing_s, batch.training_s, batch.releasing_s) == (2.0, 10.0, 3.0)
+    assert (batch.release_seq, batch.pause_ms, batch.reward_mean) == (4, 61.0, 0.25)
+
+
+def test_a_batch_that_waited_for_the_one_before_it_waited_from_its_end_on() -> None:
+    story = a_story(
+        *a_batch(1, 0.25, 0),
+        (a.a_candidate_evaluated(batch_ids=(BatchId("batch-1"),)), 9 * SECOND_US),
+        *a_batch(2, 0.5, 7 * SECOND_US),
+    )
+    assert [batch.sealing_s for batch in story.sealed] == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "has_learned"), [((), False), ((0.95,), False), ((0.9, 0.95), True), ((0.95, 0.89), False)]
+)
+def test_it_has_learned_when_two_batches_in_a_row_are_good(
+    rewards: tuple[float, ...], has_learned: bool
+) -> None:
+    events = [event for number, reward in enumerate(rewards) for event in a_batch(number, reward, 0)]
+    assert a_story(*events).has_learned is has_learned
+
+
+def test_every_call_is_under_one_fate_and_the_latest_counts() -> None:
+    told: list[Event] = [a.an_inference_completed(receipt=a.a_receipt(number)) for number in range(3)]
+    stale = a.an_outcome_settled(
+        receipt=a.a_receipt(0), state=OutcomeState.DROPPED, reason=OutcomeReason.STALE
+    )
+    trained = a.an_outcome_settled(receipt=a.a_receipt(1), state=OutcomeState.TRAINED, reason=None)
+    story = a_story(*((event, 0) for event in (*told, stale, trained)))
+    assert story.fates_of(story.answered) == {"trained": 1, "dropped": 1, "pending": 1}
+    assert story.reasons() == {"stale": 1}
+
+
+def test_another_scenarios_events_are_no_part_of_it() -> None:
+    assert a_story((a.an_inference_completed(scenario=ScenarioName("other")), 0)).answered == set()
+
+
+def test_a_story_is_shown_and_drawn(tmp_path: Path) -> None:
+    story = a_story(*a_batch(1, 0.25, 0), *a_batch(2, 1.0, 0))
+    console = Console(record=True, width=100)
+    console.print(screen(story, "note"), timeline(story.sealed))
+    text = console.export_text()
+    assert "▂█ 1.00" in text
+    assert "answered 2  reports 2  trained 0  dropped 0  pending 2" in text
+    path = tmp_path / "deep" / "curve.png"
+    draw(story, path)
+    assert imread(path).shape[:2] == (540, 960)
