@@ -204,7 +204,8 @@ class Production:
 
     async def num_partitions(self, topic: str) -> int:
         """Count the partitions of a topic."""
-        return len(await self.client.partitions_for(topic))
+        async with calling(f"describe {topic}", self.limits.deadline_s + _GRACE_S):
+            return len(await self.client.partitions_for(topic))
 
     async def send_schemas(self) -> list[Delivery]:
         """Put every schema that we write into the log, so that older readers can read us (STREAMS 14)."""

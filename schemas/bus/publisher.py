@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 from schemas.bus.access import BusLimits, KafkaAccess
-from schemas.bus.failures import calling
 from schemas.bus.production import BlobWriter, Deliveries, Delivery, Production
 from schemas.events import Event
 from schemas.records import Outgoing, Placed
@@ -79,5 +78,4 @@ class Publisher:
 
     async def num_partitions(self, topic: str) -> int:
         """Count the partitions of a topic."""
-        async with calling(f"describe {topic}", self._production.limits.deadline_s):
-            return await self._production.num_partitions(topic)
+        return await self._production.num_partitions(topic)
