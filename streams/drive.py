@@ -19,7 +19,16 @@ from typing import Any, NoReturn
 import structlog
 
 from schemas.blobs import BlobStore
-from schemas.bus import KafkaAccess, Publisher, Reader, Record, Resolver, TransactionalPublisher, rejection
+from schemas.bus import (
+    BusLimits,
+    KafkaAccess,
+    Publisher,
+    Reader,
+    Record,
+    Resolver,
+    TransactionalPublisher,
+    rejection,
+)
 from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
 from schemas.events import ClockTicked, Event
 from schemas.records import Outgoing, Place
@@ -101,6 +110,8 @@ class Surroundings:
     """Whether Faust says that a partition is ours."""
     end_process: Callable[[str], NoReturn]
     """Ends everything at once: nothing uncommitted is lost, since the log has it."""
+    limits: BusLimits = field(default_factory=BusLimits)
+    """How long Kafka may take to answer a partition."""
 
     @property
     def group(self) -> str:
@@ -226,12 +237,14 @@ class Partition:
         around = self._around
         async with around.opening:
             publisher = await opened.enter_async_context(
-                TransactionalPublisher(around.access, self._transactional_id, blobs=around.blobs)
+                TransactionalPublisher(
+                    around.access, self._transactional_id, blobs=around.blobs, limits=around.limits
+                )
             )
             for topic in (*self.processor.outputs, self.processor.state_topic, REJECTED):
                 await publisher.num_partitions(topic)
             num_partitions = await publisher.num_partitions(self.place.topic)
-            async with Reader(around.access) as reader:
+            async with Reader(around.access, limits=around.limits) as reader:
                 state = await self._loaded(reader, num_partitions)
                 readback = ReadBack(self.place, around.reader, around.resolver)
                 async for records in self._behind(reader):

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas.blobs import BlobStore, open_blob_store
-from schemas.bus import KafkaAccess, Publisher, Reader, Record, Resolver, SchemaLog
+from schemas.bus import BusLimits, KafkaAccess, Publisher, Reader, Record, Resolver, SchemaLog
 from schemas.events import Event, EventRejected
 from schemas.topic_admin import ensure_topics
 from schemas.topics import REJECTED, Cleanup, TopicSpec
@@ -120,11 +120,16 @@ class Bench:
             metrics=StreamMetrics(CollectorRegistry()),
             is_assigned=lambda _: True,
             end_process=_end,
+            limits=BusLimits(deadline_s=3.0),
         )
 
 
+class EndedError(Exception):
+    """The process would have ended."""
+
+
 def _end(why: str) -> NoReturn:
-    raise AssertionError(why)
+    raise EndedError(why)
 
 
 @asynccontextmanager
@@ -233,3 +238,22 @@ async def test_a_step_that_breaks_once_loses_nothing(kafka_bootstrap: str, tmp_p
         assert await bench.decoded(await bench.records(bench.topic)) == said
         assert await stored(bench) == entries
         assert (fold.num_broken, await bench.refused()) == (1, [])
+
+
+async def test_a_missing_topic_ends_the_process_and_nothing_is_committed(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    async with a_bench(kafka_bootstrap, tmp_path) as bench:
+        fold = BreakingFold(bench.topic, (), num_breaks_max=0)
+        await bench.write(the_log())
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def end(why: str) -> NoReturn:
+            ended.set_result(why)
+            raise EndedError(why)
+
+        nowhere = replace(fold.processor(), outputs=(f"{bench.topic}.nowhere",))
+        partition = Partition(nowhere, 0, replace(bench.surroundings(), end_process=end))
+        partition.start()
+        assert f"{bench.topic}.nowhere" in await asyncio.wait_for(ended, WITHIN_S)
+        assert await bench.records(bench.topic) == await bench.records(f"{bench.topic}.state") == []

@@ -9,7 +9,6 @@ from random import Random
 from time import monotonic, time_ns
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
 from deploy.embedded.kafka import Kafka
 from schemas.bus import TransactionalPublisher
@@ -143,21 +142,6 @@ async def test_what_is_no_event_is_refused_with_its_bytes_and_the_rest_goes_on(r
     assert {each.value: each.key for each in refused} == poison
     assert {each.source_topic for each in refused} == {INTERACTIONS}
     await rig.settled()
-
-
-async def test_a_missing_topic_stops_the_worker_and_nothing_is_committed(
-    kafka_factory: Callable[[], Kafka], tmp_path: Path
-) -> None:
-    async with a_rig(kafka_factory().bootstrap, tmp_path) as rig:
-        await rig.configure()
-        admin = AIOKafkaAdminClient(bootstrap_servers=rig.access.bootstrap)
-        await admin.start()
-        await admin.delete_topics([REJECTED])
-        await admin.close()
-        worker = rig.start_worker()
-        assert worker.wait(120) == 70
-        assert REJECTED in rig.log_text()
-        assert await rig.all_records(EXPERIENCE) == []
 
 
 async def test_ten_kills_lose_nothing_and_double_nothing(rig: Rig) -> None:
