@@ -89,6 +89,36 @@ ENTRIES = (
         takes_settings=True,
     ),
     Entry(
+        name="status",
+        module="deploy.commands.status",
+        member="status",
+        says="Show how all goes, live: releases, calls, training, swaps.",
+    ),
+    Entry(
+        name="releases",
+        module="deploy.commands.chain",
+        member="releases",
+        says="Show a scenario's chain of releases, with metrics and what serves.",
+    ),
+    Entry(
+        name="rollback",
+        module="deploy.commands.chain",
+        member="rollback",
+        says="Bring an older release back, and wait until it serves.",
+    ),
+    Entry(
+        name="promote",
+        module="deploy.commands.chain",
+        member="promote",
+        says="Publish a held candidate, and wait until it serves.",
+    ),
+    Entry(
+        name="report",
+        module="deploy.commands.report",
+        member="report",
+        says="Say how good an answer was, by its receipt.",
+    ),
+    Entry(
         name="topics",
         module="deploy.commands.topics",
         member="topics",
