@@ -22,7 +22,7 @@ Moment = Callable[[int], str]
 
 
 def chain_table(rows: Sequence[Row], *, is_whole: bool, when: Moment) -> Table:
-    """Show releases as the gateway gave them, newest first; `is_whole`: with ids whole, `when` writes times."""
+    """Show releases as the gateway gave them, newest first; `is_whole` for whole ids, `when` for times."""
     table = Table(box=None, pad_edge=False)
     for title in ("", "release", "id", "operation", "published (UTC)", "content", "batches"):
         table.add_column(title, no_wrap=True, justify="right" if title in ("release", "batches") else "left")

@@ -4,6 +4,7 @@
 # Needs Python 3.11 with pip, a JDK, Maven and Go; on Debian, root gets what is missing from apt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+PATH="${PATH//"$PWD/.venv/bin:"/}" # an activated environment must not be made from itself
 
 export REEF_CACHE="${REEF_CACHE:-$HOME/.cache/reef}"
 export UV_CACHE_DIR="$REEF_CACHE/uv" UV_LINK_MODE="${UV_LINK_MODE:-hardlink}"
