@@ -184,6 +184,9 @@ class Rig:
         value, _ = encode_claim_checked(event, uri_of=self.blobs.uri_of)
         return topic, value
 
+    def alive(self) -> list["subprocess.Popen[bytes]"]:
+        return [worker for worker in self.workers if worker.poll() is None]
+
     def kill(self, worker: "subprocess.Popen[bytes]", how: int = signal.SIGKILL) -> None:
         worker.send_signal(how)
         worker.wait(60)
@@ -198,9 +201,8 @@ class Rig:
             await asyncio.sleep(0.5)
 
     def stop(self) -> None:
-        for worker in self.workers:
-            if worker.poll() is None:
-                self.kill(worker)
+        for worker in self.alive():
+            self.kill(worker)
 
 
 @asynccontextmanager

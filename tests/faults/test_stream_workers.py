@@ -22,6 +22,7 @@ async def test_a_hundred_kills_lose_nothing_and_double_nothing(
     """Issue 5: 20,000 events, two workers, rebalances included; read_committed."""
     async with a_rig(kafka_factory().bootstrap, tmp_path) as rig:
         await kill_again_and_again(rig, num_kills=100, num_conversations=3_400, seed=5)
+        assert len(await rig.all_records(INTERACTIONS)) >= 20_000
 
 
 async def test_a_topic_that_vanishes_stops_the_worker_and_nothing_is_committed(

@@ -23,8 +23,12 @@ from schemas.events import (
 )
 from schemas.records import Outgoing
 from schemas.topics import EXPERIENCE, INTERACTIONS, OUTCOMES, REJECTED, TRAINING
+from tests.streams_ledger import Ledger
 from tests.streams_rig import Rig, a_conversation, a_rig, play_trainer
 from tests.unit.streams.test_batch import an_experience
+
+STOPPED_EVERY = 5
+"""After so many kills a worker is stopped in order as well."""
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -145,30 +149,37 @@ async def test_what_is_no_event_is_refused_with_its_bytes_and_the_rest_goes_on(r
 
 
 async def test_ten_kills_lose_nothing_and_double_nothing(rig: Rig) -> None:
-    await kill_again_and_again(rig, num_kills=10, num_conversations=600, seed=1)
+    await kill_again_and_again(rig, num_kills=10, num_conversations=400, seed=1)
 
 
 async def kill_again_and_again(rig: Rig, *, num_kills: int, num_conversations: int, seed: int) -> None:
-    """Two workers, live traffic, kills and stops at random; a trainer that goes on all the while."""
-    chance = Random(seed)
+    """Two workers, live traffic, kills at random and a stop now and then; a trainer that goes on.
+
+    Judged twice, over the whole chain and as committed: the folds fold every log again, and every call that
+    was sent is looked for.
+    """
+    chance, ledger = Random(seed), Ledger()
     await rig.configure(batch_size=16, max_staleness=1_000)
     rig.start_worker()
     rig.start_worker()
     stop = asyncio.Event()
     trainer = asyncio.ensure_future(play_trainer(rig, stop))
     supervisor = asyncio.ensure_future(rig.supervise())
-    per_round = num_conversations // num_kills
     for number in range(num_kills):
-        feeding = asyncio.ensure_future(feed(rig, f"round-{number}", per_round))
+        name, traffic = f"round-{number}", Random(f"{seed}-{number}")
+        feeding = asyncio.ensure_future(ledger.feed(rig, name, num_conversations // num_kills, traffic))
         await asyncio.sleep(chance.uniform(2, 9))
-        chosen = chance.choice([each for each in rig.workers if each.poll() is None])
-        rig.kill(chosen, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        rig.kill(chance.choice(rig.alive()))
         rig.start_worker()
+        if number % STOPPED_EVERY == STOPPED_EVERY - 1:
+            rig.kill(chance.choice(rig.alive()), signal.SIGTERM)
+            rig.start_worker()
         await feeding
-    await feed(rig, "last", 10)
-    await rig.until(EXPERIENCE, ExperienceAssembled, 3 * (num_conversations + 10), within_s=240)
+    await ledger.feed(rig, "last", 10, chance)
+    await rig.until(EXPERIENCE, ExperienceAssembled, ledger.num_samples, within_s=240)
     stop.set()
     await trainer
     await rig.settled(within_s=240)
     supervisor.cancel()
+    await ledger.check(rig)
     assert "fold_failed" not in rig.log_text()
