@@ -117,6 +117,13 @@ class Rig:
             )
             await asyncio.sleep(0.3)
 
+    async def until_said(self, what: str, count: int, within_s: float = 60.0) -> None:
+        """Wait until the workers' log has so many lines of a kind."""
+        deadline_s = monotonic() + within_s
+        while self.log_text().count(what) < count:
+            assert monotonic() < deadline_s, f"fewer than {count} {what}: {self.log_text()[-3000:]}"
+            await asyncio.sleep(0.3)
+
     async def settled(self, within_s: float = SETTLED_WITHIN_S) -> None:
         """Wait until what the workers wrote is exactly what the folds say of the log."""
         deadline_s = monotonic() + within_s
@@ -267,11 +274,13 @@ def a_conversation(
         yield call, a_report(f"{name}-{number}", receipt, route=route, score=1.0)
 
 
-async def play_trainer(rig: Rig, stop: asyncio.Event) -> None:
-    """Read batches and end each: two of three become releases, the third fails."""
+async def play_trainer(rig: Rig, stop: asyncio.Event, *, first_batch_s: float = 0.0) -> None:
+    """Read batches and end each: two of three become releases, the third fails. The first may take long."""
     seq, seen = 1, 0
     while not stop.is_set():
         sealed: Sequence[BatchSealed] = await rig.events(TRAINING, BatchSealed)
+        if sealed and not seen:
+            await asyncio.sleep(first_batch_s)
         for seal in sealed[seen:]:
             if seal.batch_seq % 3 == 2:
                 failed = a_training_failed(scenario=SCENARIO, batch_id=seal.batch_id)
