@@ -1,6 +1,6 @@
 """Shell: the routes of the gateway put together from parts that exist already.
 
-Not the composition root: deploy/commands/gateway.py makes the parts from settings; tests make them by hand.
+Not the composition root: deploy/one_gateway.py makes the parts from settings; tests make them by hand.
 """
 
 import time

@@ -10,7 +10,7 @@ import typer
 
 from deploy.cli import ENTRIES, Entry, main, run
 
-_HEAVY = ("torch", "transformers", "vllm", "faust", "lakefs", "boto3", "pyarrow", "peft")
+_HEAVY = ("torch", "transformers", "vllm", "faust", "lakefs", "fastapi", "boto3", "pyarrow", "peft")
 """What takes a second or more to import, or is needed for special cases only."""
 
 
