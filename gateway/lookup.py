@@ -1,7 +1,7 @@
 """Shell: the state of one call: from the views, or from the outbox and the log's tail while they are behind.
 
 A call is found from the moment of its answer: it is in the outbox, then in the log, then in the views, and is
-looked for in that order of age reversed, so that it cannot slip through between two looks.
+looked for in that order of age reversed, and in the views again, so that it cannot slip through.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,13 +99,17 @@ class Lookup:
             return dict(known)
         if (event := await self._waiting(receipt)) is not None:
             return dict(call_facts(event))
+        found: Found | None = None
+        unread: UnavailableError | None = None
         try:
-            return await self._in_tail(receipt)
-        except UnavailableError:
-            again = await self._views.call(receipt)
-            if again is not None:
-                return dict(again)
-            raise
+            found = await self._in_tail(receipt)
+        except UnavailableError as error:
+            unread = error
+        if found is None and (known := await self._views.call(receipt)) is not None:
+            return dict(known)  # the views read it while the tail behind them was looked at
+        if unread is not None:
+            raise unread
+        return found
 
     async def _waiting(self, receipt: Receipt) -> InferenceCompleted | None:
         for value in await self._recorder.waiting(INTERACTIONS, route_of(receipt).encode()):

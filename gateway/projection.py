@@ -96,6 +96,11 @@ def call_facts(event: InferenceCompleted) -> Mapping[str, Any]:
 
 
 def _reports(_: Record, event: FeedbackReported) -> tuple[Statement, ...]:
+    return report_rows(event)
+
+
+def report_rows(event: FeedbackReported) -> tuple[Statement, ...]:
+    """Show a report beside each call that it judges."""
     facts = orjson.dumps(report_facts(event))
     return tuple(
         Statement(
@@ -190,7 +195,11 @@ def _trained(_: Record, event: CandidateTrained) -> tuple[Statement, ...]:
         "metrics": dict(event.metrics),
         "trained_at_us": event.trained_at_us,
     }
-    return _latest(event.scenario, "trained", facts)
+    metrics = Statement(
+        "INSERT OR REPLACE INTO trainings(candidate_id, scenario, metrics) VALUES(?,?,?)",
+        (event.candidate_id, event.scenario, orjson.dumps(dict(event.metrics))),
+    )
+    return (*_latest(event.scenario, "trained", facts), metrics)
 
 
 def _training_failed(_: Record, event: TrainingFailed) -> tuple[Statement, ...]:

@@ -19,7 +19,7 @@ from gateway.scenarios import Recorder, Scenarios
 from gateway.views import TakenId, Views
 from schemas.codec import decode
 from schemas.errors import ConflictError
-from schemas.events import Event, ReportAccepted
+from schemas.events import Event, FeedbackReported, ReportAccepted
 from schemas.feedback_writer import FeedbackSaid
 from schemas.ids import RECEIPT_PREFIX, Receipt, ReportId, ScenarioName, Sha256, route_of, route_of_import
 from schemas.topics import REPORT_IDS, key_of
@@ -112,8 +112,11 @@ class IdIndex:
         return None
 
     async def remember(self, events: Sequence[Event]) -> None:
-        """Remember the ids among events that were appended."""
-        await self._views.note([event for event in events if isinstance(event, ReportAccepted)])
+        """Remember the ids and reports among events that were appended."""
+        await self._views.note(
+            [event for event in events if isinstance(event, ReportAccepted)],
+            [event for event in events if isinstance(event, FeedbackReported)],
+        )
 
     async def receipts(self, scenario: ScenarioName, names: Sequence[str]) -> Mapping[str, Receipt]:
         """Find the receipts of imported calls by the client's ids."""

@@ -64,11 +64,16 @@ def _add_reading(router: APIRouter, parts: ScenarioParts) -> None:
     async def releases(request: Request, scenario: str) -> Response:
         name = _resolved(request, parts, scenario)
         rows = await parts.views.releases(name)
-        metrics = [await _metrics_of(parts, row) for row in rows]
+        measured = await parts.views.metrics(name)
         state = parts.catalog.get(name)
         serving = None if state is None or state.serving is None else state.serving.release_seq
         published = {row["candidate_id"] for row in rows}
-        held = [one for one in await parts.views.held(name) if one["candidate_id"] not in published]
+        held = [
+            {**one, "metrics": measured[one["candidate_id"]]}
+            for one in await parts.views.held(name)
+            if one["candidate_id"] not in published
+        ]
+        metrics = [measured.get(row["candidate_id"], {}) for row in rows]
         shown = release_rows(rows, metrics, serving_seq=serving)
         return as_json({"scenario": name, "releases": shown, "held": held})
 
@@ -150,13 +155,6 @@ def release_rows(
         }
         for number, (row, measured) in enumerate(zip(rows, metrics, strict=True))
     ]
-
-
-async def _metrics_of(parts: ScenarioParts, row: Found) -> Mapping[str, float]:
-    if row["candidate_id"] is None:
-        return {}
-    candidate = await parts.views.candidate(row["candidate_id"])
-    return {} if candidate is None else candidate["metrics"]
 
 
 async def _lineage(parts: ScenarioParts, name: ScenarioName, release_id: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from schemas.topics import CANDIDATES, COMMANDS, INTERACTIONS, OUTCOMES, RELEASES, REPORT_IDS, SERVING
 
-VERSION = 2
+VERSION = 3
 """Of the tables: another one makes the views anew from the log."""
 
 TABLES = """
@@ -39,18 +39,21 @@ CREATE TABLE IF NOT EXISTS latest(
 CREATE TABLE IF NOT EXISTS candidates(
     number INTEGER PRIMARY KEY, candidate_id TEXT NOT NULL UNIQUE, scenario TEXT NOT NULL,
     verdict TEXT NOT NULL, facts BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS trainings(
+    number INTEGER PRIMARY KEY, candidate_id TEXT NOT NULL UNIQUE, scenario TEXT NOT NULL,
+    metrics BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS commands(
     number INTEGER PRIMARY KEY, command_id TEXT NOT NULL UNIQUE, requested_at_us INTEGER NOT NULL,
     refusal BLOB);
 """
 
-BOUNDED = ("calls", "reports", "outcomes", "report_ids", "candidates", "commands")
+BOUNDED = ("calls", "reports", "outcomes", "report_ids", "candidates", "trainings", "commands")
 """Tables that grow with traffic: the oldest numbers go."""
 
 EMPTYING: Mapping[str, tuple[str, ...]] = {
     RELEASES: ("DELETE FROM releases",),
     COMMANDS: ("DELETE FROM commands",),
-    CANDIDATES: ("DELETE FROM candidates",),
+    CANDIDATES: ("DELETE FROM candidates", "DELETE FROM trainings"),
     SERVING: ("DELETE FROM latest WHERE name<>'configured'",),
     REPORT_IDS: ("DELETE FROM report_ids",),
     OUTCOMES: ("DELETE FROM outcomes",),

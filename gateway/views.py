@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from gateway.projection import Seen, Statement, report_id_row, rows_of
+from gateway.projection import Seen, Statement, report_id_row, report_rows, rows_of
 from gateway.view_tables import BOUNDED, EMPTYING, TABLES, VERSION
 from schemas.errors import UnavailableError
-from schemas.events import ReportAccepted
+from schemas.events import FeedbackReported, ReportAccepted
 from schemas.ids import ReportId, ScenarioName, Sha256
 from schemas.records import Place
 
@@ -122,8 +122,10 @@ class Views:
             for table in BOUNDED
         ]
 
-    async def note(self, accepted: Sequence[ReportAccepted]) -> None:
-        """Remember ids that were taken here just now, before the log tells of them."""
+    async def note(
+        self, accepted: Sequence[ReportAccepted], reports: Sequence[FeedbackReported] = ()
+    ) -> None:
+        """Remember ids and reports that were taken here just now, before the log tells of them."""
         for event in accepted:
             key = (event.scenario, event.report_id)
             self._noted.setdefault(
@@ -131,7 +133,9 @@ class Views:
             )
         while len(self._noted) > NOTED_MAX:
             self._noted.popitem(last=False)
-        await self._run(lambda db: _commit(db, [report_id_row(event) for event in accepted]))
+        rows = [report_id_row(event) for event in accepted]
+        rows += [row for event in reports for row in report_rows(event)]
+        await self._run(lambda db: _commit(db, rows))
         for event in accepted:
             self._noted.pop((event.scenario, event.report_id), None)
 
@@ -202,6 +206,14 @@ class Views:
         )
         return None if row is None else {"scenario": row[0], "verdict": row[1], **orjson.loads(row[2])}
 
+    async def metrics(self, scenario: str) -> Mapping[str, Mapping[str, float]]:
+        """Give what was measured of each candidate: by its evaluation first, then by its training."""
+        evaluated, trained = await self._run(lambda db: _measured(db, scenario))
+        measured = {name: dict(orjson.loads(facts)["metrics"]) for name, facts in evaluated}
+        for name, metrics in trained:
+            measured[name] = orjson.loads(metrics) | measured.get(name, {})
+        return measured
+
     async def held(self, scenario: str) -> list[Found]:
         """Give the candidates that were held, newest first, whether or not they were promoted since."""
         rows = await self._run(
@@ -269,6 +281,13 @@ def _commit(db: sqlite3.Connection, statements: Sequence[Statement]) -> None:
     with db:  # commits, or rolls back when something is raised
         for statement in statements:
             db.execute(statement.sql, statement.values)
+
+
+def _measured(db: sqlite3.Connection, scenario: str) -> tuple[list[Any], list[Any]]:
+    return (
+        db.execute("SELECT candidate_id, facts FROM candidates WHERE scenario=?", (scenario,)).fetchall(),
+        db.execute("SELECT candidate_id, metrics FROM trainings WHERE scenario=?", (scenario,)).fetchall(),
+    )
 
 
 def _taken(
