@@ -16,6 +16,11 @@ SHORT_CHARS = 12
 SEQ_CHARS_MAX = 9
 """A number this short is the number of a release, not the beginning of an id."""
 
+FIRST_METRICS = ("score", "reward_mean")
+"""What an evaluation and a training say of quality."""
+METRICS_MAX = 3
+"""On a screen."""
+
 Row = Mapping[str, Any]
 Moment = Callable[[int], str]
 """Writes microseconds UTC."""
@@ -36,19 +41,21 @@ def chain_table(rows: Sequence[Row], *, is_whole: bool, when: Moment) -> Table:
             when(row["published_at_us"]),
             _short(row["content_sha256"], is_whole),
             str(len(row["batch_ids"])),
-            measured(row["metrics"]),
+            measured(row["metrics"], is_whole=is_whole),
         )
     return table
 
 
-def held_table(held: Sequence[Row], *, when: Moment) -> Table:
+def held_table(held: Sequence[Row], *, is_whole: bool, when: Moment) -> Table:
     """Show candidates that wait for an operator."""
     table = Table(box=None, pad_edge=False)
     for title in ("held candidate", "evaluated (UTC)"):
         table.add_column(title, no_wrap=True)
     table.add_column("metrics", overflow="fold")
     for one in held:
-        table.add_row(one["candidate_id"], when(one["evaluated_at_us"]), measured(one["metrics"]))
+        table.add_row(
+            one["candidate_id"], when(one["evaluated_at_us"]), measured(one["metrics"], is_whole=is_whole)
+        )
     return table
 
 
@@ -74,9 +81,12 @@ def chosen_candidate(held: Sequence[Row], word: str) -> str:
     return found[0] if len(found) == 1 else word
 
 
-def measured(metrics: Mapping[str, float]) -> str:
-    """Write metrics in one line."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
+def measured(metrics: Mapping[str, float], *, is_whole: bool) -> str:
+    """Write metrics in one line, those first that say how good it is; not `is_whole`, only a few."""
+    names = sorted(metrics, key=lambda name: (name not in FIRST_METRICS, name))
+    shown = names if is_whole else names[:METRICS_MAX]
+    said = [f"{name} {metrics[name]:.4g}" for name in shown]
+    return ", ".join([*said, f"{len(names) - len(shown)} more"] if len(names) > len(shown) else said)
 
 
 def _state(row: Row) -> Text:

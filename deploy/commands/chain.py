@@ -48,10 +48,11 @@ def releases(
         typer.echo(json.dumps(answer))
         return
     console = paper()
-    console.print(chain_table(answer["releases"], is_whole=console.width == PAPER_WIDTH, when=moment))
+    is_whole = console.width == PAPER_WIDTH
+    console.print(chain_table(answer["releases"], is_whole=is_whole, when=moment))
     if answer["held"]:
         console.print()
-        console.print(held_table(answer["held"], when=moment))
+        console.print(held_table(answer["held"], is_whole=is_whole, when=moment))
         say("publish one with `reef promote CANDIDATE`")
 
 

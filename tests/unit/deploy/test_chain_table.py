@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.chain_table import chain_table, chosen_candidate, chosen_release, held_table
+from deploy.chain_table import chain_table, chosen_candidate, chosen_release, held_table, measured
 from deploy.times import moment
 from schemas.errors import RejectedError
 
@@ -47,7 +47,7 @@ def test_a_row_says_what_serves_where_it_came_from_and_what_was_measured() -> No
     assert "rollback to 1" in head
     assert serves.split() == [
         *("serves", "2", "2" * 64, "training", "2026-09-21", "14:13:20", "a" * 64, "2"),
-        *("loss", "2,", "score", "0.1235"),
+        *("score", "0.1235,", "loss", "2"),
     ]
 
 
@@ -59,7 +59,7 @@ def test_on_a_narrow_screen_every_release_keeps_its_number_and_the_beginning_of_
 
 def test_held_candidates_are_named_whole() -> None:
     held = [{"candidate_id": "c" * 36, "evaluated_at_us": 0, "metrics": {"score": 1.0}}]
-    assert shown(held_table(held, when=moment))[1].split() == [
+    assert shown(held_table(held, is_whole=True, when=moment))[1].split() == [
         "c" * 36,
         "1970-01-01",
         "00:00:00",
@@ -89,3 +89,9 @@ def test_the_beginning_of_a_held_candidates_id_is_completed_when_only_one_begins
     assert chosen_candidate(held, "aa") == "aa-1"
     assert chosen_candidate(held, "a") == "a"
     assert chosen_candidate(held, "f" * 64) == "f" * 64
+
+
+def test_a_screen_shows_a_few_metrics_those_of_quality_first() -> None:
+    metrics = {"a": 1.0, "b": 2.0, "c": 3.0, "reward_mean": 0.5, "score": 0.25}
+    assert measured(metrics, is_whole=False) == "reward_mean 0.5, score 0.25, a 1, 2 more"
+    assert measured(metrics, is_whole=True) == "reward_mean 0.5, score 0.25, a 1, b 2, c 3"

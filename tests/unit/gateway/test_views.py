@@ -7,10 +7,12 @@ from gateway import views as views_module
 from gateway.projection import Seen
 from gateway.views import Views
 from schemas.events import Event, Operation, OutcomeReason, OutcomeState
-from schemas.ids import Receipt, ReleaseId, ReportId, Sha256
+from schemas.ids import CandidateId, Receipt, ReleaseId, ReportId, Sha256
 from schemas.records import Place, Record
 from tests.builders import (
     SCENARIO,
+    a_candidate_evaluated,
+    a_candidate_trained,
     a_feedback_reported,
     a_receipt,
     a_release_published,
@@ -141,3 +143,22 @@ async def test_the_head_is_the_release_of_the_highest_number(views: Views) -> No
     assert [row["release_seq"] for row in await views.releases(SCENARIO)] == [2, 1, 0]
     assert await views.head("elsewhere") is None
     assert await views.call(Receipt("unknown")) is None
+
+
+async def test_a_candidate_has_the_metrics_of_its_training_and_of_its_evaluation_which_wins(
+    views: Views,
+) -> None:
+    one, other = CandidateId("one"), CandidateId("other")
+    await views.apply(
+        seen(
+            a_candidate_trained(candidate_id=one, scenario=SCENARIO, metrics={"loss": 2.0, "kl": 0.1}),
+            a_candidate_trained(candidate_id=other, scenario=SCENARIO, metrics={"loss": 3.0}),
+            a_candidate_evaluated(candidate_id=one, scenario=SCENARIO, metrics={"loss": 1.0, "score": 5.0}),
+        ),
+        {},
+    )
+    assert await views.metrics(SCENARIO) == {
+        "one": {"loss": 1.0, "kl": 0.1, "score": 5.0},
+        "other": {"loss": 3.0},
+    }
+    assert await views.metrics("elsewhere") == {}
