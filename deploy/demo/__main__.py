@@ -33,7 +33,7 @@ from schemas.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "recipes/sao/examples/concise/serve.yaml"
 OUT = Path("demo")
-QUESTION = "What is the capital of France?"
+QUESTION = "What colour is the sky?"
 UNRECORDED = {"x-reef-scenario": SCENARIO, "x-reef-no-record": "true"}
 """Questions of ours are nobody's traffic."""
 BATCHES_MAX = 25
