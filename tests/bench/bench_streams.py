@@ -2,7 +2,7 @@
 
 Both read the same bytes through the same consumer and write the same outputs, the same state entries and the
 same offsets, one transaction a batch; the one without logic looks up by offset what to write.
-One run, a broker each.
+One run, a broker for each turn.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ from tests.unit.streams.folding import a_configuration, a_report
 NUM_PARTITIONS = 4
 NUM_EVENTS = 12_000
 WARM_EVENTS = 2_000
+ROUNDS = 2
+"""In turns; the best of each counts, since whatever else the machine does can only slow one down."""
 RECIPE = "tests.unit.streams.recipes:ScoreRecipe"
 OPEN_S_MAX = 120.0
 RUN_S_MAX = 300.0
@@ -56,10 +58,12 @@ def main() -> None:
         run_child(*sys.argv[2:])
         return
     events = conversation_events(NUM_EVENTS)
-    rates = {}
-    for name in ("without logic", "with logic"):
-        rates[name] = events_per_s(events, name)
-        say(f"session fold through Faust, {name}", events_per_s=round(rates[name]))
+    rates = {"without logic": 0.0, "with logic": 0.0}
+    for _ in range(ROUNDS):
+        for name in rates:
+            rates[name] = max(rates[name], events_per_s(events, name))
+    for name, rate in rates.items():
+        say(f"session fold through Faust, {name}", events_per_s=round(rate))
     say("with logic / without logic", ratio=round(rates["with logic"] / rates["without logic"], 3))
 
 
@@ -178,22 +182,23 @@ async def measure(bootstrap: str, folder: Path, events: Sequence[Event], name: s
         child = subprocess.Popen((sys.executable, *words))
         try:
             await until_folded(reader, NUM_PARTITIONS, OPEN_S_MAX)
-            await feed(publisher, events[:WARM_EVENTS])
+            outgoing = [Outgoing(topic=INTERACTIONS, key=key_of(each), value=encode(each)) for each in events]
+            await feed(publisher, outgoing[:WARM_EVENTS])
             await until_folded(reader, NUM_PARTITIONS + WARM_EVENTS, RUN_S_MAX)
             began_s = monotonic()
-            await feed(publisher, events[WARM_EVENTS:])
+            await feed(publisher, outgoing[WARM_EVENTS:])
+            fed_s = monotonic() - began_s
             await until_folded(reader, NUM_PARTITIONS + len(events), RUN_S_MAX)
-            return (len(events) - WARM_EVENTS) / (monotonic() - began_s)
+            took_s = monotonic() - began_s
+            say(f"written for the one {name}", seconds=round(fed_s, 1), of_seconds=round(took_s, 1))
+            return (len(events) - WARM_EVENTS) / took_s
         finally:
             child.terminate()
             child.wait(30)
 
 
-async def feed(publisher: Publisher, events: Sequence[Event]) -> None:
-    sent = []
-    for event in events:
-        outgoing = Outgoing(topic=INTERACTIONS, key=key_of(event), value=encode(event))
-        sent.append(await publisher.send_record(outgoing))
+async def feed(publisher: Publisher, records: Sequence[Outgoing]) -> None:
+    sent = [await publisher.send_record(each) for each in records]
     for delivery in sent:
         await delivery
 
