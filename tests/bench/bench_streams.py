@@ -60,8 +60,8 @@ def main() -> None:
     events = conversation_events(NUM_EVENTS)
     rates = {"without logic": 0.0, "with logic": 0.0}
     for _ in range(ROUNDS):
-        for name in rates:
-            rates[name] = max(rates[name], events_per_s(events, name))
+        for name, best in rates.items():
+            rates[name] = max(best, events_per_s(events, name))
     for name, rate in rates.items():
         say(f"session fold through Faust, {name}", events_per_s=round(rate))
     say("with logic / without logic", ratio=round(rates["with logic"] / rates["without logic"], 3))
