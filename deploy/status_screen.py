@@ -81,7 +81,7 @@ def _experiences(one: Status) -> Text:
         return Text("unknown: a stream worker does not answer here", style="yellow")
     lag = ", ".join(f"{fold} {events:,}" for fold, events in one["consumer_lag"].items())
     waiting, batches = one["pending_experiences"], one["batches_in_flight"]
-    return Text(f"{waiting:,} wait, {batches:,} batch(es) in flight; behind the log: {lag}")
+    return Text(f"{waiting:,} wait, {batches:,} batch(es) in flight; offsets behind the log: {lag}")
 
 
 def _training(one: Status, now_us: int) -> Text:

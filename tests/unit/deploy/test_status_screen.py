@@ -69,7 +69,8 @@ def test_a_scenario_says_everything_in_a_line_each() -> None:
     assert line_of("release") == f"3 serves ({'s' * 12}), 4 is the head (training)"
     assert line_of("calls") == "2 open, 1,234 pending"
     assert (
-        line_of("experiences") == "5 wait, 1 batch(es) in flight; behind the log: session 7, batch 0, relay 0"
+        line_of("experiences")
+        == "5 wait, 1 batch(es) in flight; offsets behind the log: session 7, batch 0, relay 0"
     )
     assert line_of("outcomes") == "trained 40, no_feedback 3"
     assert line_of("training") == "step 9, 1 min ago: reward_mean 0.5"
