@@ -11,7 +11,7 @@ from schemas.errors import RejectedError
 from schemas.events import InferenceCompleted
 from schemas.ids import Receipt
 from schemas.packed import BYTES_PER_TOKEN
-from streams.entries import Call, Fact, Report, is_pending, prefix_digests, scenario_digest
+from streams.entries import Call, CallStatus, Fact, Report, prefix_digests, scenario_digest
 from streams.receipts import made_us, route_in
 from streams.trajectory import Turn, ancestors, choice_of
 from streams.window import SessionMoment, receipt_of
@@ -38,7 +38,7 @@ def covered_calls(
     moment: SessionMoment, report: Report, quoted: dict[Receipt, Call], choice: int | None
 ) -> list[Covered]:
     """Find the waiting calls that a report credits, in log order. Raises RejectedError, FetchNeededError."""
-    waiting = {name: call for name, call in quoted.items() if is_pending(call)}
+    waiting = {name: call for name, call in quoted.items() if call.status is CallStatus.PENDING}
     is_tagged = report.is_session and any([call.facts & _TAGGED for call in quoted.values()])
     if is_tagged:
         waiting |= _turns_of_session(moment, report)

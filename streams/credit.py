@@ -120,6 +120,8 @@ def credit_arrival(moment: SessionMoment, receipt: Receipt, imported_id: str) ->
             _credit_late(moment, key, receipt)
         else:
             resolve(moment, key)
+    if not state.report_index.covers_sessions:
+        return
     call = state.call(receipt)
     if call is not None and is_pending(call):
         for key in _in_log_order(state, list(covering_reports(moment, receipt, call))):

@@ -35,6 +35,11 @@ class ReportIndex:
         """List the reports of a scenario that wait."""
         return sorted(self.waiting.get(scenario, ()))
 
+    @property
+    def covers_sessions(self) -> bool:
+        """Whether any report credits more than the calls it names."""
+        return bool(self._sessions)
+
     def covering(self, route: Route, made_us: int) -> list[str]:
         """List the reports that credit the turns of a session up to a time not before `made_us`."""
         reports = self._sessions.get(route)
@@ -50,7 +55,7 @@ class ReportIndex:
             self._add(key, new)
 
     def _add(self, key: str, report: Report) -> None:
-        for index, name in _indexed(self, report):
+        for index, name in () if _is_unnamed(report) else _indexed(self, report):
             index.setdefault(name, {})[key] = None
         if report.status is ReportStatus.WAITING:
             self.num_waiting += 1
@@ -58,7 +63,7 @@ class ReportIndex:
             insort(self._sessions.setdefault(report.route, []), (report.quoted_us, key))
 
     def _remove(self, key: str, report: Report) -> None:
-        for index, name in _indexed(self, report):
+        for index, name in () if _is_unnamed(report) else _indexed(self, report):
             keys = index[name]
             del keys[key]
             if not keys:
@@ -70,6 +75,11 @@ class ReportIndex:
             del covering[bisect_left(covering, (report.quoted_us, key))]
             if not covering:
                 del self._sessions[report.route]
+
+
+def _is_unnamed(report: Report) -> bool:
+    """Whether no index names a report, as is so of most: it came after its calls and replaces nothing."""
+    return report.status is not ReportStatus.WAITING and report.supersedes is None and not report.awaited
 
 
 def _indexed(of: ReportIndex, report: Report) -> list[tuple[dict[str, dict[str, None]], str]]:

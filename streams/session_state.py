@@ -150,6 +150,8 @@ class SessionState:
         found = self._deadlines.due(self.now_us, limit)
         if self._swept != []:
             found = self._sweep(limit) or found
+        if not found:
+            return []
         return [(CALL, name) if name.startswith("rec_") else (name[0], name[1:]) for _, _, name in found]
 
     def num_pending(self) -> int:

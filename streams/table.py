@@ -11,9 +11,9 @@ Entry = TypeVar("Entry")
 
 
 class _Undoable(Protocol):
-    def restore(self, key: str, before: Any) -> None: ...
+    changed: dict[str, None]
 
-    def note_changed(self, key: str) -> None: ...
+    def restore(self, key: str, before: Any) -> None: ...
 
 
 class Journal:
@@ -39,14 +39,14 @@ class Journal:
     def keep(self) -> None:
         """End a step that succeeded: its changes are to be written."""
         for table, key, _ in self.before:
-            table.note_changed(key)
+            table.changed[key] = None
         self.before.clear()
 
 
 class Table(Generic[Entry]):
     """Entries of one kind."""
 
-    __slots__ = ("_changed", "_follow", "_journal", "_pack", "_unpack", "entries", "rests_packed")
+    __slots__ = ("_follow", "_journal", "_pack", "_unpack", "changed", "entries", "rests_packed")
 
     def __init__(
         self,
@@ -65,7 +65,8 @@ class Table(Generic[Entry]):
         self.rests_packed = rests_packed
         self.entries: dict[str, Entry | bytes] = {}
         """By key; as bytes when at rest."""
-        self._changed: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
+        """Keys of entries that are to be written."""
 
     def get(self, key: str) -> Entry | None:
         """Find an entry."""
@@ -91,13 +92,9 @@ class Table(Generic[Entry]):
         entry = data if self.rests_packed else self._unpack(key, data)
         self._set(key, self.entries.get(key), entry)
 
-    def note_changed(self, key: str) -> None:
-        """Remember that an entry is to be written."""
-        self._changed[key] = None
-
     def take_changes(self) -> Iterator[tuple[str, bytes | None]]:
         """Give what changed since the last call; None where an entry is gone."""
-        changed, self._changed = self._changed, {}
+        changed, self.changed = self.changed, {}
         for key in changed:
             entry = self.entries.get(key)
             if entry is None:

@@ -78,7 +78,7 @@ class _Branch(NamedTuple):
 
 def assemble(turns: Sequence[Turn], *, sample_tokens_max: int, realign_tokens_max: int) -> Assembled:
     """Merge credited calls into samples. Every call must have an answer with a logprob for each token."""
-    left = sorted(turns, key=_leaf_order)
+    left = sorted(turns, key=_leaf_order) if len(turns) > 1 else list(turns)
     trajectories: list[Trajectory] = []
     too_long: list[Receipt] = []
     while left:
@@ -180,6 +180,8 @@ def _num_common_bytes(written: bytes, rendered: bytes) -> int:
 def _trajectory(chain: Sequence[_Branch]) -> Trajectory:
     """Lay the answers over the last call's tokens; what lies between them was read."""
     last = chain[-1]
+    if len(chain) == 1:
+        return _of_one(last)
     mask: list[bytes] = []
     logprobs: list[bytes] = []
     temperatures: list[bytes] = []
@@ -200,4 +202,20 @@ def _trajectory(chain: Sequence[_Branch]) -> Trajectory:
         chain[0].prompt_bytes // BYTES_PER_TOKEN,
         sum([branch.lost_bytes for branch in chain]) // BYTES_PER_TOKEN,
         tuple([branch.turn for branch in chain]),
+    )
+
+
+def _of_one(branch: _Branch) -> Trajectory:
+    """Lay one answer over its own prompt: most calls stand alone."""
+    call, choice = branch.turn.call, branch.choice
+    num_read = len(call.prompt_token_ids) // BYTES_PER_TOKEN
+    num_written = len(choice.token_ids) // BYTES_PER_TOKEN
+    return Trajectory(
+        TokenIds(call.prompt_token_ids + choice.token_ids),
+        Mask(bytes(num_read) + b"\1" * num_written),
+        Logprobs(bytes(num_read * BYTES_PER_TOKEN) + choice.logprobs),
+        Temperatures(_ONE * num_read + _PACKED.pack(call.sampling.temperature) * num_written),
+        num_read,
+        0,
+        (branch.turn,),
     )
