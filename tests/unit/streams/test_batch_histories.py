@@ -1,6 +1,7 @@
 """What holds of the batch fold in every history: a trainer and a release service are played by chance."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -24,12 +25,11 @@ from streams import batch, batch_state
 from streams.outputs import Timed
 from tests.builders import an_erasure_requested, an_experience_revised, an_experience_withdrawn
 from tests.unit.streams.folding import HOUR_US, SCENARIO, Folding, a_configuration, batch_folding
-from tests.unit.streams.histories import random_histories
+from tests.unit.streams.histories import random_histories, seeds
 from tests.unit.streams.recipes import load
 from tests.unit.streams.test_batch import a_head, a_settlement, an_experience, of
 
 Batch = Folding[batch_state.BatchState]
-seeds = st.integers(0, 2**32 - 1)
 
 
 @dataclass
@@ -104,7 +104,9 @@ class World:
         self.take(a_settlement(seal.batch_id, state, seq, candidate))
 
 
+@cache
 def a_world(seed: int) -> World:
+    """Live through a history; several properties look at what came of it, and none changes it."""
     chance = Random(seed)
     max_staleness = chance.choice([0, 0, 1, 2])
     configuration = {
