@@ -34,6 +34,9 @@ async def receipts_over_kills(
         load = [asyncio.create_task(_call(url, n, receipts)) for n in range(NUM_CLIENTS)]
         async with asyncio.timeout(START_S_MAX):
             while len(receipts) < num_wanted:
+                for ended in (task for task in load if task.done()):
+                    ended.result()  # a wrong answer ends the test at once
+                assert not all(task.done() for task in load), "every client lost its gateway before the kill"
                 await asyncio.sleep(0.005)
         process.kill()
         await process.wait()
