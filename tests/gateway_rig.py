@@ -209,8 +209,11 @@ class _Runner:
         )
 
 
+LINES_MAX = 10_000
+
+
 class ListedLines:
-    """Keeps canonical lines in a list."""
+    """Keeps the latest canonical lines in a list."""
 
     def __init__(self, lines: list[dict[str, object]]) -> None:
         self._lines = lines
@@ -218,6 +221,7 @@ class ListedLines:
     def answered(self, fields: dict[str, object]) -> None:
         """Keep a line."""
         self._lines.append(fields)
+        del self._lines[:-LINES_MAX]
 
     def failed(self, **fields: object) -> None:
         """Keep the trace of a bug."""
