@@ -25,7 +25,7 @@ from gateway.exchange import ClientLeftError, Exchange, Header, parse_object
 from gateway.gate import Gate
 from gateway.metrics import CallMetrics
 from gateway.record import CallFacts, completed
-from gateway.serving import ScenarioState, Serving, Spans
+from gateway.serving import ScenarioState, Serving, Spans, joined_salt
 from gateway.settings import CallSettings
 from gateway.sse import DONE, SseParser
 from gateway.vigil import WATCH_AFTER_S, Vigil
@@ -160,7 +160,7 @@ class Calls:
         upstream["model"] = call.serving.engine_model
         salt = upstream.get("cache_salt")
         own = call.serving.cache_salt
-        upstream["cache_salt"] = f"{own}:{salt}" if salt else own
+        upstream["cache_salt"] = joined_salt(own, str(salt)) if salt else own
         call.engine, answer = await self._engines.post(call.route, call.ask.path, orjson.dumps(upstream))
         return answer
 

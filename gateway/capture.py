@@ -12,6 +12,8 @@ from typing import Any
 from schemas.errors import UnavailableError
 from schemas.packed import Logprobs, TokenIds
 
+INDEX_END = 2**31
+"""First index of a choice that events cannot hold."""
 _WRONG_SHAPE = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
@@ -93,7 +95,7 @@ class Capture:
             index = choice["index"]
             captured = self.choices.get(index)
             if captured is None:
-                captured = self.choices[index] = CapturedChoice()
+                captured = self.choices[_checked_index(index)] = CapturedChoice()
             num_tokens += self._take_choice(captured, choice, where)
         return num_tokens
 
@@ -111,7 +113,7 @@ class Capture:
         elif (text := choice.get("text")) is not None:
             captured.content.append(text)
         if (reason := choice.get("finish_reason")) is not None:
-            captured.finish_reason = reason
+            captured.finish_reason = str(reason)
             captured.stop_reason = choice.get("stop_reason")
         if (logprobs := choice.get("logprobs")) is not None:
             captured.logprobs.extend(_sampled(logprobs))
@@ -137,6 +139,12 @@ def _little_endian(values: "array[Any]") -> bytes:
         values = array(values.typecode, values)
         values.byteswap()
     return values.tobytes()
+
+
+def _checked_index(index: Any) -> int:
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < INDEX_END:
+        raise ValueError(index)
+    return index
 
 
 def _sampled(logprobs: dict[str, Any]) -> list[float]:

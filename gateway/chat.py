@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gateway.capture import Capture, CapturedChoice
-from gateway.dialect import Ask
+from gateway.dialect import Ask, wants_stream
 from gateway.errors import FieldError
 from gateway.openai_answers import OpenAiStream, as_asked, usage_of, wanted, with_usage
 from gateway.sampling import sampling_of, written_out
@@ -31,7 +31,7 @@ class Chat:
         wants_logprobs = bool(body.get("logprobs"))
         if body.get("top_logprobs") and not wants_logprobs:
             raise FieldError("expected logprobs: true beside top_logprobs, got none", param="top_logprobs")
-        is_stream = bool(body.get("stream"))
+        is_stream = wants_stream(body)
         upstream = {**body, **written_out(body, defaults), "logprobs": True, "return_token_ids": True}
         if is_stream:
             upstream["stream_options"] = with_usage(body)

@@ -7,7 +7,7 @@ import orjson
 
 from gateway.capture import Capture
 from gateway.chat import text_of
-from gateway.dialect import Ask
+from gateway.dialect import Ask, wants_stream
 from gateway.openai_answers import OpenAiStream, as_asked, usage_of, wanted, with_usage
 from gateway.sampling import sampling_of, written_out
 from schemas.events import Api, CaptureFault, Sampling
@@ -23,7 +23,7 @@ class Completions:
     def ask(self, body: dict[str, Any], defaults: Sampling) -> Ask:
         """Understand a completion. Raises RejectedError."""
         logprobs = body.get("logprobs")
-        is_stream = bool(body.get("stream"))
+        is_stream = wants_stream(body)
         upstream = {
             **body,
             **written_out(body, defaults),

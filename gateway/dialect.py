@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gateway.capture import Capture
-from gateway.errors import Problem
+from gateway.errors import FieldError, Problem
 from schemas.events import Api, CaptureFault, Sampling
 from schemas.ids import Receipt
 
@@ -37,6 +37,22 @@ class Ask:
     """What the client asked for among `logprobs`, `token_ids` and `usage`."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """The client's own request."""
+
+
+def wants_stream(body: Mapping[str, Any]) -> bool:
+    """Read whether the client wants a stream. Raises FieldError: a guess would answer in the wrong form."""
+    value = body.get("stream")
+    if value is not None and not isinstance(value, bool):
+        raise FieldError("expected stream to be true or false, got another value: correct it", param="stream")
+    return bool(value)
+
+
+def listed_tools(body: Mapping[str, Any]) -> list[Any]:
+    """Give the tools of a request. Raises FieldError when they are no list."""
+    tools = body.get("tools") or []
+    if not isinstance(tools, list):
+        raise FieldError("expected tools to be a list, got another value: correct it", param="tools")
+    return tools
 
 
 class StreamTranslator(Protocol):

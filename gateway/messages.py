@@ -10,7 +10,7 @@ import orjson
 
 from gateway.capture import Capture
 from gateway.chat import PATH, chat_faults, first_words
-from gateway.dialect import Ask
+from gateway.dialect import Ask, listed_tools, wants_stream
 from gateway.errors import FieldError
 from gateway.messages_answer import MessagesStream, message_of
 from gateway.sampling import sampling_of, written_out
@@ -32,7 +32,7 @@ class Messages:
                 "expected max_tokens to be a positive integer, got none: set it", param="max_tokens"
             )
         chat = chat_of(body)
-        is_stream = bool(body.get("stream"))
+        is_stream = wants_stream(body)
         upstream = {
             **chat,
             **written_out(body, defaults),
@@ -82,8 +82,8 @@ def chat_of(body: Mapping[str, Any]) -> dict[str, Any]:
     for number, message in enumerate(written):
         messages += _message(message, f"messages.{number}")
     chat: dict[str, Any] = {"messages": messages}
-    if body.get("tools"):
-        chat["tools"] = [_tool(tool, f"tools.{number}") for number, tool in enumerate(body["tools"])]
+    if tools := listed_tools(body):
+        chat["tools"] = [_tool(tool, f"tools.{number}") for number, tool in enumerate(tools)]
         chat |= _tool_choice(body.get("tool_choice"))
     thinking = body.get("thinking")
     if isinstance(thinking, Mapping):
@@ -216,7 +216,7 @@ def _tool_choice(choice: Any) -> dict[str, Any]:
     translated: dict[str, Any] = {}
     if kind == "tool":
         translated["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-    elif kind in _TOOL_CHOICES:
+    elif isinstance(kind, str) and kind in _TOOL_CHOICES:
         translated["tool_choice"] = _TOOL_CHOICES[kind]
     else:
         raise FieldError(

@@ -62,5 +62,11 @@ def _as_json(now: str, fields: dict[str, object]) -> bytes:
 
 
 def _as_text(now: str, fields: dict[str, object]) -> bytes:
-    pairs = " ".join([f"{key}={value}" for key, value in fields.items() if value is not None])
+    pairs = " ".join([f"{key}={_plain(value)}" for key, value in fields.items() if value is not None])
     return f"{now} [info     ] request_answered               {pairs}\n".encode("utf-8", "replace")
+
+
+def _plain(value: object) -> str:
+    """Give a value that stays within its line: a path may hold line ends, and much else."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)

@@ -10,7 +10,7 @@ import orjson
 
 from gateway.capture import Capture
 from gateway.chat import PATH, chat_faults, first_words
-from gateway.dialect import Ask
+from gateway.dialect import Ask, listed_tools, wants_stream
 from gateway.errors import FieldError
 from gateway.responses_answer import ResponsesStream, response_of
 from gateway.sampling import sampling_of, written_out
@@ -32,7 +32,7 @@ class Responses:
     def ask(self, body: dict[str, Any], defaults: Sampling) -> Ask:
         """Understand a request. Raises RejectedError."""
         chat = chat_of(body)
-        is_stream = bool(body.get("stream"))
+        is_stream = wants_stream(body)
         upstream = {
             **chat,
             **written_out(body, defaults),
@@ -80,8 +80,8 @@ def chat_of(body: Mapping[str, Any]) -> dict[str, Any]:
     chat |= {name: body[name] for name in _PASSED if body.get(name) is not None}
     if body.get("max_output_tokens") is not None:
         chat["max_tokens"] = body["max_output_tokens"]
-    if body.get("tools"):
-        chat["tools"] = [_tool(tool, f"tools.{number}") for number, tool in enumerate(body["tools"])]
+    if tools := listed_tools(body):
+        chat["tools"] = [_tool(tool, f"tools.{number}") for number, tool in enumerate(tools)]
         chat |= _tool_choice(body.get("tool_choice"))
     chat |= _form(body.get("text"))
     effort = (
@@ -139,7 +139,7 @@ def _item(item: Mapping[str, Any], at: str) -> Iterator[dict[str, Any]]:
 
 def _message(item: Mapping[str, Any], at: str) -> dict[str, Any]:
     role, content = item.get("role"), item.get("content")
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         raise FieldError(
             f"expected {at}.role to be user, assistant or system, got another", param=f"{at}.role"
         )

@@ -23,7 +23,12 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def fastapi_app(lifespan: Lifespan | None = None) -> FastAPI:
     """Make the application for everything that need not be fast, refusing in JSON only."""
     app = FastAPI(
-        title="Reef on a stream", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
+        title="Reef on a stream",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
     )
     app.router.default = _no_such_route
     app.add_exception_handler(ReefError, _answer_refusal)

@@ -100,7 +100,8 @@ def _constraints(body: Mapping[str, Any]) -> tuple[SamplingConstraint, ...]:
         found.add(SamplingConstraint.STRUCTURED_OUTPUT)
     if body.get("tool_choice") not in (None, "auto", "none"):
         found.add(SamplingConstraint.FORCED_TOOL)
-    if body.get("tools") and any(_is_strict(tool) for tool in body["tools"]):
+    tools = body.get("tools")
+    if isinstance(tools, list) and any(_is_strict(tool) for tool in tools):
         found.add(SamplingConstraint.STRUCTURED_OUTPUT)
     return tuple(sorted(found)) if found else ()
 

@@ -4,6 +4,7 @@ Not the swap itself: it closes the gate, replaces `serving`, closes the spans, a
 """
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from schemas.events import WeightSpan
 from schemas.ids import ReleaseId, ScenarioName, Sha256
@@ -33,7 +34,12 @@ class Serving:
         """What keeps the engines from using a cache that other weights filled."""
         if self.weights_release_id is None:
             return self.release_id
-        return f"{self.release_id}@{self.weights_release_id}"
+        return joined_salt(self.release_id, self.weights_release_id)
+
+
+def joined_salt(*parts: str) -> str:
+    """Give one salt for several; engines refuse long ones, and some characters in them."""
+    return sha256("\n".join(parts).encode()).hexdigest()
 
 
 class Spans:

@@ -37,6 +37,12 @@ def http(gateway: GatewayRig) -> Iterator[httpx.Client]:
         (("POST", CHAT, b'{"messages":[],"temperature":true}'), 400, "bad_field"),
         (("POST", CHAT, b'{"messages":[],"seed":1.5}'), 400, "bad_field"),
         (("POST", CHAT, b'{"messages":[],"top_logprobs":2}'), 400, "bad_field"),
+        (("POST", CHAT, b'{"messages":[],"stream":"false"}'), 400, "bad_field"),
+        (("POST", "/v1/completions", b'{"prompt":"a","stream":1}'), 400, "bad_field"),
+        (("POST", "/v1/responses", b'{"input":"a","tools":5}'), 400, "bad_field"),
+        (("POST", "/v1/responses", b'{"input":[{"role":[],"content":"a"}]}'), 400, "bad_field"),
+        (("GET", "/reef/records/", b""), 404, "no_such_route"),
+        (("GET", "/reef/scenarios/", b""), 404, "no_such_route"),
         (("POST", CHAT, b" " * 1_048_577), 413, "body_too_large"),
     ],
 )
@@ -63,6 +69,29 @@ def test_anthropics_paths_have_anthropics_errors(http: httpx.Client) -> None:
     assert answer.json()["type"] == "error"
     assert answer.json()["error"].keys() == {"type", "message"}
     assert http.get("/v1/messages").json()["type"] == "error"
+
+
+@pytest.mark.parametrize("more", [{"tools": 5}, {"tools": [{"name": "a"}], "tool_choice": {"type": []}}])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_tools_of_another_shape_are_no_bug_of_ours(http: httpx.Client, path: str, more: Any) -> None:
+    answer = http.post(path, json={**BODY, "max_tokens": 3, **more})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_tools_that_are_no_list_are_for_the_engine_to_refuse(
+    http: httpx.Client, upstream: ScriptedUpstream
+) -> None:
+    assert http.post(CHAT, json={**BODY, "tools": 5}).status_code == 200
+    assert upstream.asked[-1]["tools"] == 5
+
+
+def test_a_clients_own_salt_stays_one_that_engines_take(
+    http: httpx.Client, upstream: ScriptedUpstream
+) -> None:
+    http.post(CHAT, json={**BODY, "cache_salt": "s" * 100})
+    salted = upstream.asked[-1]["cache_salt"]
+    assert salted != RELEASE
+    assert len(salted) == 64
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,9 @@ def test_an_answer_that_needs_no_change_is_not_written_anew() -> None:
 def test_another_shape_is_nonsense(answer: dict[str, Any]) -> None:
     with pytest.raises(UnavailableError, match="expected"):
         Capture().answer(answer)
+
+
+@pytest.mark.parametrize("index", ["x", -1, True, 2**31, None, 1.0])
+def test_an_index_that_events_cannot_hold_is_another_shape(index: object) -> None:
+    with pytest.raises(UnavailableError, match="expected an answer"):
+        Capture().answer({"choices": [{"index": index, "message": {"content": "a"}}]})

@@ -20,7 +20,7 @@ from schemas.events import (
     SamplingConstraint,
     WeightSpan,
 )
-from schemas.ids import Receipt, Route, ScenarioName
+from schemas.ids import Receipt, ReleaseId, Route, ScenarioName
 from schemas.packed import JsonBytes
 from tests.gateway_rig import serving
 
@@ -199,6 +199,10 @@ def test_a_cache_below_other_weights_has_another_salt() -> None:
     assert own.cache_salt == own.release_id
     assert below.cache_salt != own.cache_salt
     assert below.cache_salt != serving(9).release_id
+    # vLLM refuses a call whose salt is longer than 128 characters or holds one of @ / \\ NUL.
+    long = replace(own, release_id=ReleaseId("a" * 64), weights_release_id=ReleaseId("b" * 64))
+    assert len(long.cache_salt) == 64
+    assert long.cache_salt.isalnum()
 
 
 def test_a_stream_that_had_no_token_yet_belongs_to_the_new_release() -> None:
