@@ -255,10 +255,7 @@ def _take_settlement(moment: BatchMoment, event: BatchSettled) -> None:
 
 
 def _take_erasure(moment: BatchMoment, event: ErasureRequested) -> None:
-    state = moment.state
-    names: list[str] = list(event.receipts)
-    if event.session is not None:
-        names.append(_session_name(event.scenario, event.session))
+    state, names = moment.state, erased_names(event)
     erased = Erased(offset=moment.timed.offset, deadline_us=state.now_us + ERASURE_WINDOW_US)
     for name in names:
         state.put_erased(name, erased)
@@ -266,6 +263,13 @@ def _take_erasure(moment: BatchMoment, event: ErasureRequested) -> None:
         sample = _waiting(state, experience_id)
         if not set(names).isdisjoint(_names(sample)):
             drop(moment, experience_id, sample, OutcomeReason.FORGOTTEN)
+
+
+def erased_names(event: ErasureRequested) -> tuple[str, ...]:
+    """Name what must not be learned from, as samples are looked up."""
+    if event.session is None:
+        return event.receipts
+    return (*event.receipts, _session_name(event.scenario, event.session))
 
 
 def _judge_all_again(moment: BatchMoment, name: ScenarioName) -> None:

@@ -128,19 +128,24 @@ def _take_scenario(moment: SessionMoment, event: ScenarioConfigured) -> None:
 
 def _take_erasure(moment: SessionMoment, event: ErasureRequested) -> None:
     state = moment.state
-    names: list[str] = list(event.receipts)
     receipts = list(event.receipts)
     if event.session is not None:
         route = route_of_session(event.scenario, event.session)
-        names.append(session_name(route))
         receipts += [name for name in state.routes.waiting(route) if pending(state, name).facts & Fact.TAGGED]
-    for name in names:
+    for name in erased_names(event):
         state.forgotten.put(name, Forgotten(moment.timed.offset, state.now_us + FORGET_WINDOW_US))
     for receipt in dict.fromkeys(receipts):
         call = state.call(receipt)
         if call is not None and is_pending(call) and call.scenario == scenario_digest(event.scenario):
             settle(moment, receipt, call, OutcomeReason.FORGOTTEN)
     moment.say(event, EXPERIENCE)
+
+
+def erased_names(event: ErasureRequested) -> tuple[str, ...]:
+    """Name what must not be learned from, as calls are looked up."""
+    if event.session is None:
+        return event.receipts
+    return (*event.receipts, session_name(route_of_session(event.scenario, event.session)))
 
 
 def _expire(moment: SessionMoment, kind: str, key: str) -> None:
