@@ -69,11 +69,11 @@ def _read_scenario(head: Head, value: bytes) -> None:
 
 
 def _read_no_train(head: Head, value: bytes) -> None:
-    head.is_opted_out = _flag("x-reef-no-train", value)
+    head.is_opted_out |= _flag("x-reef-no-train", value)  # said twice, the wish for less stands
 
 
 def _read_no_record(head: Head, value: bytes) -> None:
-    head.is_recorded = not _flag("x-reef-no-record", value)
+    head.is_recorded &= not _flag("x-reef-no-record", value)
 
 
 def _read_request_id(head: Head, value: bytes) -> None:

@@ -249,7 +249,7 @@ def conflict(report_id: str, where: str) -> ConflictError:
 
 
 def _quoting_receipts(report: GivenReport, receipts: Mapping[str, Receipt]) -> FeedbackSaid:
-    quoted: list[str] = []
+    quoted: dict[str, None] = {}
     for number, name in enumerate(report.said.references):
         reference = receipts.get(name, name)
         param = f"{report.where}references[{number}]"
@@ -262,7 +262,7 @@ def _quoting_receipts(report: GivenReport, receipts: Mapping[str, Receipt]) -> F
             )
         if reference in quoted:
             raise refused("expected each call once, got one again: remove it", param=param)
-        quoted.append(reference)
+        quoted[reference] = None
     return replace(report.said, references=tuple(quoted))
 
 

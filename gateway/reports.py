@@ -242,14 +242,14 @@ def _references(body: Mapping[str, Any], rules: ReportRules, where: str) -> tupl
             f"expected a list of up to {REFERENCES_MAX} receipts, got {got}: correct it",
             param=f"{where}references",
         )
-    references: list[str] = []
+    references: dict[str, None] = {}
     for index, item in enumerate(value):
         reference = _reference(item, rules, f"{where}references[{index}]")
         if reference in references:
             raise refused(
                 "expected each receipt once, got one again: remove it", param=f"{where}references[{index}]"
             )
-        references.append(reference)
+        references[reference] = None
     return tuple(references)
 
 
