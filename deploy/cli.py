@@ -119,6 +119,12 @@ ENTRIES = (
         says="Say how good an answer was, by its receipt.",
     ),
     Entry(
+        name="explain",
+        module="deploy.commands.explain",
+        member="explain",
+        says="Tell the life of a call, report, batch or release, and why not trained.",
+    ),
+    Entry(
         name="topics",
         module="deploy.commands.topics",
         member="topics",

@@ -33,15 +33,15 @@ class GatewayClient:
     token: SecretStr | None
     """Sent with everything, if there is one."""
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str, *, scenario: str | None = None) -> Answer:
         """Ask. Raises UnavailableError, RejectedError."""
-        return self._answer("GET", path, b"", {}, ANSWER_S_MAX)
+        return self._answer("GET", path, b"", _scenario_header(scenario), ANSWER_S_MAX)
 
     def post(
         self, path: str, body: Mapping[str, Any], *, scenario: str | None = None, answer_s_max: float
     ) -> Answer:
         """Wish. Raises UnavailableError, RejectedError, ConflictError."""
-        headers = {"content-type": "application/json"} | ({"x-reef-scenario": scenario} if scenario else {})
+        headers = {"content-type": "application/json", **_scenario_header(scenario)}
         return self._answer("POST", path, json.dumps(body).encode(), headers, answer_s_max)
 
     def _answer(
@@ -88,6 +88,10 @@ class GatewayClient:
             )
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         return parts.path.rstrip("/"), kind(parts.hostname or "", parts.port, timeout=CONNECT_S_MAX)
+
+
+def _scenario_header(scenario: str | None) -> dict[str, str]:
+    return {"x-reef-scenario": scenario} if scenario else {}
 
 
 def _read(answer: http.client.HTTPResponse, ends_s: float) -> bytes:

@@ -1,6 +1,6 @@
-"""Shell: GET /reef/records/{receipt} and GET /reef/status: what became of a call, and how all goes.
+"""Shell: GET /reef/records/{receipt}, /reef/explain/{name}, /reef/status: a call's fate, and how all goes.
 
-Not the finding: gateway/lookup.py; not the checks of readiness: gateway/health.py.
+Not the finding: gateway/lookup.py, gateway/explaining.py; not the checks of readiness: gateway/health.py.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.auth import visible
 from gateway.catalog import Catalog
+from gateway.explaining import Explaining
 from gateway.gauges import StreamGauges, stream_gauges
 from gateway.lookup import Lookup
 from gateway.neighbours import metrics_texts
@@ -41,7 +42,7 @@ class StatusParts:
     """Where the other services show their metrics; those of streams say what waits."""
 
 
-def call_router(lookup: Lookup, status_parts: StatusParts) -> APIRouter:
+def call_router(lookup: Lookup, explaining: Explaining, status_parts: StatusParts) -> APIRouter:
     """Make the routes that tell of calls."""
     router = APIRouter()
 
@@ -53,6 +54,11 @@ def call_router(lookup: Lookup, status_parts: StatusParts) -> APIRouter:
             receipt, exchange.grant, scenario=exchange.head.scenario, with_body=with_body
         )
         return as_json(found)
+
+    @router.get("/reef/explain/{name}")
+    async def explain(request: Request, name: str) -> Response:
+        exchange = exchange_of(request)
+        return as_json(await explaining.explain(name, exchange.grant, scenario=exchange.head.scenario))
 
     @router.get("/reef/status")
     async def status(request: Request) -> Response:

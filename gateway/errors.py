@@ -22,6 +22,7 @@ REASONS: Mapping[str, int] = MappingProxyType(
         "no_such_scenario": 404,
         "no_such_release": 404,
         "no_such_call": 404,
+        "nothing_so_named": 404,
         "no_such_harness": 404,
         "method_not_allowed": 405,
         "body_timeout": 408,

@@ -16,9 +16,11 @@ from gateway.catalog import Catalog
 from gateway.chain_commands import WAIT_S_MAX, ChainCommands
 from gateway.courier_process import CourierProcess
 from gateway.errands import Follow, Start
+from gateway.explaining import Explaining
 from gateway.following import Following
 from gateway.health import Check
 from gateway.importing import Importing
+from gateway.log_search import LogSearch
 from gateway.lookup import Lookup
 from gateway.outbox import Outbox, OutboxOptions
 from gateway.outbox_metrics import OutboxMetrics
@@ -166,6 +168,8 @@ def _composed(
         receipt_keys=options.scenarios.receipt_keys,
         num_partitions=options.outbox.num_partitions,
     )
+    search = LogSearch(options.access, num_partitions=options.outbox.num_partitions)
+    explaining = Explaining(views=views, lookup=lookup, catalog=catalog, search=search)
     commands = ChainCommands(
         views=views, following=opened.following, recorder=outbox, wait_s_max=options.command_wait_s_max
     )
@@ -198,7 +202,7 @@ def _composed(
                 importing=importing,
                 body_bytes_max=options.body_bytes_max,
             ),
-            call_router(lookup, status),
+            call_router(lookup, explaining, status),
             scenario_router(parts),
         ),
         checks={"outbox": _outbox_check(outbox)},

@@ -75,6 +75,8 @@ class Lookup:
             "offset": found.get("offset"),
             "started_at": found["started_at_us"],
             "completed_at": found["completed_at_us"],
+            "settled_at": outcome.get("settled_at_us"),
+            "settled_place": outcome.get("place"),
         }
         return answer | ({"body": await self._body(receipt, found)} if with_body else {})
 
@@ -143,7 +145,7 @@ class Lookup:
         for value in await self._recorder.waiting(INTERACTIONS, route_of(receipt).encode()):
             event = decode(value)
             if isinstance(event, FeedbackReported) and receipt in event.references:
-                reports += [] if event.report_id in known else [dict(report_facts(event))]
+                reports += [] if event.report_id in known else [{**report_facts(event), "place": None}]
         return reports
 
     async def _served_by(self, scenario: ScenarioName, found: Mapping[str, Any]) -> list[Found]:

@@ -95,17 +95,20 @@ def call_facts(event: InferenceCompleted) -> Mapping[str, Any]:
     }
 
 
-def _reports(_: Record, event: FeedbackReported) -> tuple[Statement, ...]:
-    return report_rows(event)
+def _reports(record: Record, event: FeedbackReported) -> tuple[Statement, ...]:
+    return report_rows(event, record)
 
 
-def report_rows(event: FeedbackReported) -> tuple[Statement, ...]:
-    """Show a report beside each call that it judges."""
+def report_rows(event: FeedbackReported, record: Record | None = None) -> tuple[Statement, ...]:
+    """Show a report beside each call that it judges; without a record it is not in the log yet."""
     facts = orjson.dumps(report_facts(event))
+    place = (None, None) if record is None else (record.partition, record.offset)
     return tuple(
         Statement(
-            "INSERT OR IGNORE INTO reports(scenario, report_id, receipt, facts) VALUES(?,?,?,?)",
-            (event.scenario, event.report_id, receipt, facts),
+            "INSERT INTO reports(scenario, report_id, receipt, partition, offset, facts) VALUES(?,?,?,?,?,?) "
+            "ON CONFLICT(receipt, scenario, report_id) DO UPDATE SET partition=excluded.partition, "
+            "offset=excluded.offset WHERE reports.offset IS NULL",
+            (event.scenario, event.report_id, receipt, *place, facts),
         )
         for receipt in event.references
     )
@@ -123,7 +126,12 @@ def report_facts(event: FeedbackReported) -> Mapping[str, Any]:
     }
 
 
-def _outcome(_: Record, event: OutcomeSettled) -> tuple[Statement, ...]:
+def place_of(record: Record) -> Mapping[str, Any]:
+    """Say where in the log an event stands."""
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+
+
+def _outcome(record: Record, event: OutcomeSettled) -> tuple[Statement, ...]:
     facts = {
         "state": event.state,
         "reason": event.reason,
@@ -133,6 +141,7 @@ def _outcome(_: Record, event: OutcomeSettled) -> tuple[Statement, ...]:
         "candidate_id": event.candidate_id,
         "release_id": event.release_id,
         "settled_at_us": event.settled_at_us,
+        "place": place_of(record),
     }
     return (
         Statement(
@@ -153,7 +162,7 @@ def report_id_row(event: ReportAccepted) -> Statement:
     )
 
 
-def _release(_: Record, event: ReleasePublished) -> tuple[Statement, ...]:
+def _release(record: Record, event: ReleasePublished) -> tuple[Statement, ...]:
     facts = {
         "release_id": event.release_id,
         "release_seq": event.release_seq,
@@ -167,6 +176,7 @@ def _release(_: Record, event: ReleasePublished) -> tuple[Statement, ...]:
         "rollback_target_release_id": event.rollback_target_release_id,
         "tokenizer_digest": event.tokenizer_digest,
         "published_at_us": event.published_at_us,
+        "place": place_of(record),
     }
     return _one(
         "INSERT OR IGNORE INTO releases(scenario, release_seq, release_id, facts) VALUES(?,?,?,?)",
@@ -186,7 +196,7 @@ def _configured(_: Record, event: ScenarioConfigured) -> tuple[Statement, ...]:
     return _latest(event.scenario, "configured", facts)
 
 
-def _trained(_: Record, event: CandidateTrained) -> tuple[Statement, ...]:
+def _trained(record: Record, event: CandidateTrained) -> tuple[Statement, ...]:
     facts = {
         "candidate_id": event.candidate_id,
         "batch_id": event.batch_id,
@@ -195,24 +205,45 @@ def _trained(_: Record, event: CandidateTrained) -> tuple[Statement, ...]:
         "metrics": dict(event.metrics),
         "trained_at_us": event.trained_at_us,
     }
-    metrics = Statement(
-        "INSERT OR REPLACE INTO trainings(candidate_id, scenario, metrics) VALUES(?,?,?)",
-        (event.candidate_id, event.scenario, orjson.dumps(dict(event.metrics))),
+    told = {
+        "base_release_id": event.base_release_id,
+        "is_publishable": event.is_publishable,
+        "place": place_of(record),
+    }
+    training = Statement(
+        "INSERT OR REPLACE INTO trainings(candidate_id, scenario, batch_id, metrics, facts) "
+        "VALUES(?,?,?,?,?)",
+        (
+            event.candidate_id,
+            event.scenario,
+            event.batch_id,
+            orjson.dumps(dict(event.metrics)),
+            orjson.dumps(facts | told),
+        ),
     )
-    return (*_latest(event.scenario, "trained", facts), metrics)
+    return (*_latest(event.scenario, "trained", facts), training)
 
 
-def _training_failed(_: Record, event: TrainingFailed) -> tuple[Statement, ...]:
+def _training_failed(record: Record, event: TrainingFailed) -> tuple[Statement, ...]:
     facts = {"batch_id": event.batch_id, "reason": event.reason, "failed_at_us": event.failed_at_us}
-    return _latest(event.scenario, "training_failed", facts)
+    failure = Statement(
+        "INSERT OR REPLACE INTO failures(batch_id, scenario, facts) VALUES(?,?,?)",
+        (
+            event.batch_id,
+            event.scenario,
+            orjson.dumps({**facts, "detail": event.detail, "place": place_of(record)}),
+        ),
+    )
+    return (*_latest(event.scenario, "training_failed", facts), failure)
 
 
-def _candidate(_: Record, event: CandidateEvaluated) -> tuple[Statement, ...]:
+def _candidate(record: Record, event: CandidateEvaluated) -> tuple[Statement, ...]:
     facts = {
         "reasons": list(event.reasons),
         "metrics": dict(event.metrics),
         "batch_ids": list(event.batch_ids),
         "evaluated_at_us": event.evaluated_at_us,
+        "place": place_of(record),
     }
     return _one(
         "INSERT OR REPLACE INTO candidates(candidate_id, scenario, verdict, facts) VALUES(?,?,?,?)",
@@ -230,7 +261,7 @@ def _swap_failed(_: Record, event: SwapFailed) -> tuple[Statement, ...]:
     return _latest(event.scenario, "swap_failed", facts)
 
 
-def _swapped(_: Record, event: ModelSwapped) -> tuple[Statement, ...]:
+def _swapped(record: Record, event: ModelSwapped) -> tuple[Statement, ...]:
     facts = {
         "gateway_id": event.gateway_id,
         "release_id": event.release_id,
@@ -240,7 +271,16 @@ def _swapped(_: Record, event: ModelSwapped) -> tuple[Statement, ...]:
         "total_ms": event.total_ms,
         "swapped_at_us": event.swapped_at_us,
     }
-    return _latest(event.scenario, "swapped", facts)
+    swap = Statement(
+        "INSERT OR REPLACE INTO swaps(release_id, swap_id, gateway_id, facts) VALUES(?,?,?,?)",
+        (
+            event.release_id,
+            event.swap_id,
+            event.gateway_id,
+            orjson.dumps({**facts, "place": place_of(record)}),
+        ),
+    )
+    return (*_latest(event.scenario, "swapped", facts), swap)
 
 
 def _latest(scenario: str, name: str, facts: Mapping[str, Any]) -> tuple[Statement, ...]:

@@ -22,6 +22,7 @@ from schemas.errors import UnavailableError
 from schemas.events import FeedbackReported, ReportAccepted
 from schemas.ids import ReportId, ScenarioName, Sha256
 from schemas.records import Place
+from schemas.topics import INTERACTIONS
 
 FILE_NAME = "views.sqlite"
 ROWS_MAX = 1_000_000
@@ -33,6 +34,12 @@ NOTED_MAX = 100_000
 
 HELD_MAX = 1_000
 """Held candidates that one answer names."""
+REPORTS_MAX = 1_000
+"""Reports of a call, and calls of a report, that one answer names."""
+TRAININGS_MAX = 10_000
+"""Trainings that are looked through for one."""
+SWAPS_MAX = 100
+"""Swaps of one release that one answer names."""
 
 Found = Mapping[str, Any]
 Result = TypeVar("Result")
@@ -172,20 +179,67 @@ class Views:
 
     async def reports(self, receipt: str) -> list[Found]:
         """Give the reports about a call, in log order."""
-        return await self._facts("SELECT facts FROM reports WHERE receipt=? ORDER BY number", (receipt,))
+        return await self._rows_of_reports("receipt=?", (receipt,))
+
+    async def report(self, scenario: str, report_id: str) -> list[Found]:
+        """Give a report once for each call that it judges; nothing when none of its parts was read."""
+        return await self._rows_of_reports("scenario=? AND report_id=?", (scenario, report_id))
+
+    async def _rows_of_reports(self, condition: str, values: Sequence[Any]) -> list[Found]:
+        sql = (
+            f"SELECT receipt, partition, offset, facts FROM reports WHERE {condition} ORDER BY number LIMIT ?"
+        )
+        rows = await self._run(lambda db: db.execute(sql, (*values, REPORTS_MAX)).fetchall())
+        return [
+            {**orjson.loads(facts), "receipt": receipt, "place": _place(INTERACTIONS, partition, offset)}
+            for receipt, partition, offset, facts in rows
+        ]
 
     async def outcome(self, receipt: str) -> Found | None:
         """Give a call's outcome; None while it is pending."""
         return await self._fact("SELECT facts FROM outcomes WHERE receipt=?", (receipt,))
 
-    async def batch_calls(self, batch_id: str) -> list[Found]:
+    async def batch_calls(self, batch_id: str, *, calls_max: int = -1) -> list[Found]:
         """Give the calls that were settled with a batch: receipt and outcome."""
         rows = await self._run(
             lambda db: db.execute(
-                "SELECT receipt, facts FROM outcomes WHERE batch_id=? ORDER BY number", (batch_id,)
+                "SELECT receipt, facts FROM outcomes WHERE batch_id=? ORDER BY number LIMIT ?",
+                (batch_id, calls_max),
             ).fetchall()
         )
         return [{"agent_record_id": receipt, **orjson.loads(facts)} for receipt, facts in rows]
+
+    async def batch_named(self, name: str) -> Found | None:
+        """Find a batch by its id or its candidate's: scenario and id; None while nothing of it has ended."""
+        row = await self._one(
+            "SELECT scenario, batch_id FROM trainings WHERE batch_id=?1 OR candidate_id=?1 "
+            "UNION SELECT scenario, batch_id FROM failures WHERE batch_id=?1 "
+            "UNION SELECT scenario, batch_id FROM outcomes WHERE batch_id=?1 LIMIT 1",
+            (name,),
+        )
+        return None if row is None else {"scenario": row[0], "batch_id": row[1]}
+
+    async def training(self, batch_id: str) -> Found | None:
+        """Give what a batch was trained to; None when it was not."""
+        return await self._fact("SELECT facts FROM trainings WHERE batch_id=?", (batch_id,))
+
+    async def training_numbered(self, scenario: str, batch_seq: int) -> Found | None:
+        """Give the training of a scenario's batch by its number, if it is one of the latest."""
+        rows = await self._facts(
+            "SELECT facts FROM trainings WHERE scenario=? ORDER BY number DESC LIMIT ?",
+            (scenario, TRAININGS_MAX),
+        )
+        return next((row for row in rows if row["batch_seq"] == batch_seq), None)
+
+    async def failure(self, batch_id: str) -> Found | None:
+        """Give why a batch could not be trained; None when it could."""
+        return await self._fact("SELECT facts FROM failures WHERE batch_id=?", (batch_id,))
+
+    async def swaps(self, release_id: str) -> list[Found]:
+        """Give the swaps that brought a release into engines, in log order."""
+        return await self._facts(
+            "SELECT facts FROM swaps WHERE release_id=? ORDER BY number LIMIT ?", (release_id, SWAPS_MAX)
+        )
 
     async def releases(self, scenario: str) -> list[Found]:
         """Give the chain, newest first."""
@@ -304,6 +358,10 @@ def _taken(
                 content_sha256=Sha256(row[0]), references=tuple(orjson.loads(row[1])["references"])
             )
     return found
+
+
+def _place(topic: str, partition: int | None, offset: int | None) -> Found | None:
+    return None if offset is None else {"topic": topic, "partition": partition, "offset": offset}
 
 
 @contextmanager

@@ -38,6 +38,7 @@ __all__ = [
     "BlobsNeededError",
     "UnknownEventTypeError",
     "decode",
+    "decode_without_blobs",
     "decoder_for",
     "encode",
     "encode_claim_checked",
@@ -101,6 +102,17 @@ def decode(
     if foreign and header[2:] in foreign and header.startswith(MARKER):
         return foreign[header[2:]](data, blobs)
     return _decode_body(_decoder_by_header(header), data, HEADER_BYTES, blobs)
+
+
+def decode_without_blobs(data: bytes, *, foreign: Mapping[Fingerprint, Decode] | None = None) -> Event:
+    """Read an event for the sake of its small fields: those that moved into blobs are empty.
+
+    Raises RejectedError as `decode` does.
+    """
+    try:
+        return decode(data, foreign=foreign)
+    except BlobsNeededError as needed:
+        return decode(data, {ref.sha256: b"" for ref in needed.refs}, foreign=foreign)
 
 
 def encode_claim_checked(

@@ -93,6 +93,13 @@ class Reader:
             ends = await self._consumer.end_offsets(asked)
         return {Place(*place): Bounds(start=starts[place], end=ends[place]) for place in asked}
 
+    async def offset_at(self, topic: str, partition: int, time_us: int) -> int:
+        """Give the offset of the first record that is of this time or later; the end when there is none."""
+        place = TopicPartition(topic, partition)
+        async with calling("find an offset by time", self._limits.deadline_s):
+            found = (await self._consumer.offsets_for_times({place: time_us // 1000}))[place]
+        return await self.end_offset(topic, partition) if found is None else int(found.offset)
+
     async def follow(self, starts: Mapping[Place, int]) -> None:
         """Read these partitions from these offsets on, instead of any before.
 

@@ -7,16 +7,19 @@ from gateway import views as views_module
 from gateway.projection import Seen
 from gateway.views import Views
 from schemas.events import Event, Operation, OutcomeReason, OutcomeState
-from schemas.ids import CandidateId, Receipt, ReleaseId, ReportId, Sha256
+from schemas.ids import BatchId, CandidateId, Receipt, ReleaseId, ReportId, Sha256
 from schemas.records import Place, Record
+from schemas.topics import CANDIDATES, SERVING
 from tests.builders import (
     SCENARIO,
     a_candidate_evaluated,
     a_candidate_trained,
     a_feedback_reported,
+    a_model_swapped,
     a_receipt,
     a_release_published,
     a_report_accepted,
+    a_training_failed,
     an_inference_completed,
     an_outcome_settled,
 )
@@ -162,3 +165,36 @@ async def test_a_candidate_has_the_metrics_of_its_training_and_of_its_evaluation
         "other": {"loss": 3.0},
     }
     assert await views.metrics("elsewhere") == {}
+
+
+async def test_a_report_taken_here_gets_its_place_when_the_log_tells_of_it_and_keeps_the_first(
+    views: Views,
+) -> None:
+    report = a_feedback_reported(references=(a_receipt(),))
+    await views.note([], [report])
+    assert [row["place"] for row in await views.report(SCENARIO, report.report_id)] == [None]
+    for first in (5, 9):
+        await views.apply(seen(report, first=first), {})
+    (row,) = await views.reports(a_receipt())
+    assert (row["place"]["partition"], row["place"]["offset"]) == (3, 5)
+
+
+async def test_a_batch_is_found_by_its_id_and_its_candidates_with_what_became_of_it(views: Views) -> None:
+    trained, failed = a_candidate_trained(), a_training_failed(batch_id=BatchId("failed"))
+    swapped = a_model_swapped()
+    await views.apply(seen(trained, failed, swapped, first=5), {})
+    for name in (trained.batch_id, trained.candidate_id):
+        assert await views.batch_named(name) == {"scenario": SCENARIO, "batch_id": trained.batch_id}
+    assert await views.batch_named("failed") == {"scenario": SCENARIO, "batch_id": "failed"}
+    assert await views.batch_named("unheard of") is None
+    training, failure = await views.training(trained.batch_id), await views.failure("failed")
+    assert training is not None
+    assert failure is not None
+    assert (training["place"]["offset"], training["base_release_id"]) == (5, trained.base_release_id)
+    assert (failure["place"]["offset"], failure["detail"]) == (6, failed.detail)
+    assert await views.training_numbered(SCENARIO, trained.batch_seq) == training
+    assert await views.training_numbered(SCENARIO, trained.batch_seq + 1) is None
+    assert [swap["place"]["offset"] for swap in await views.swaps(swapped.release_id)] == [7]
+    await views.forget([CANDIDATES, SERVING])
+    assert await views.batch_named(trained.batch_id) is None
+    assert await views.swaps(swapped.release_id) == []
