@@ -127,8 +127,14 @@ ENTRIES = (
     Entry(
         name="topics",
         module="deploy.commands.topics",
-        member="topics",
-        says="Show the topics of the log, and whether they are as they must be.",
+        member="app",
+        says="Show the topics of the log, and whether they are as they must be; `tail` shows events.",
+    ),
+    Entry(
+        name="replay",
+        module="deploy.commands.replay",
+        member="replay",
+        says="Recompute samples from the log, as it was or with another recipe; nothing live is written.",
         takes_settings=True,
     ),
 )

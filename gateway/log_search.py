@@ -95,7 +95,7 @@ def _experience(event: Event) -> Found:
         "reward": event.reward,
         "release_seq_first": event.release_seq_first,
         "release_seq_last": event.release_seq_last,
-        "num_tokens": len(event.loss_mask) or None,  # None when they moved into a blob
+        "num_tokens": len(event.loss_mask),
         "assembled_at_us": event.assembled_at_us,
     }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
+from typing import Self
 
 from schemas.errors import ReefError, RejectedError
 from schemas.ids import Sha256
@@ -43,6 +44,22 @@ class Blob:
     """The name they go by."""
     data: bytes
     """The bytes."""
+
+
+class MovedBytes(bytes):
+    """Stands for bytes that stay in their blob: as long as they are, and empty."""
+
+    _size: int
+
+    def __new__(cls, size: int) -> Self:
+        """Stand for so many bytes."""
+        made = super().__new__(cls)
+        made._size = size
+        return made
+
+    def __len__(self) -> int:
+        """Say how many bytes stay in the blob."""
+        return self._size
 
 
 class BlobsNeededError(ReefError):

@@ -19,6 +19,7 @@ from schemas.claims import (
     Blob,
     BlobRef,
     BlobsNeededError,
+    MovedBytes,
     largest_first,
 )
 from schemas.contract import Fingerprint, newest_versions, parsed, schema_versions
@@ -36,6 +37,7 @@ __all__ = [
     "Blob",
     "BlobRef",
     "BlobsNeededError",
+    "MovedBytes",
     "UnknownEventTypeError",
     "decode",
     "decode_without_blobs",
@@ -105,14 +107,14 @@ def decode(
 
 
 def decode_without_blobs(data: bytes, *, foreign: Mapping[Fingerprint, Decode] | None = None) -> Event:
-    """Read an event for the sake of its small fields: those that moved into blobs are empty.
+    """Read an event for the sake of its small fields: those that moved into blobs are `MovedBytes`.
 
     Raises RejectedError as `decode` does.
     """
     try:
         return decode(data, foreign=foreign)
     except BlobsNeededError as needed:
-        return decode(data, {ref.sha256: b"" for ref in needed.refs}, foreign=foreign)
+        return decode(data, {ref.sha256: MovedBytes(ref.size) for ref in needed.refs}, foreign=foreign)
 
 
 def encode_claim_checked(

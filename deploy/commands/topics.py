@@ -1,4 +1,7 @@
-"""Shell: `reef topics`: what the log holds, topic by topic, and whether it is as it must be."""
+"""Shell: `reef topics`: what the log holds, topic by topic, and whether it is as it must be.
+
+`reef topics tail` is in deploy/commands/tail.py.
+"""
 
 import asyncio
 import json
@@ -11,22 +14,21 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from deploy.configuration import ConfigFile, read_configuration
+from deploy.commands.tail import tail
+from deploy.configuration import OVERRIDES_ALLOWED, ConfigFile
+from deploy.default_command import ListByDefault
+from deploy.log_reach import LIMITS, Bootstrap, reach_log
 from deploy.paper import PAPER_WIDTH, paper
-from schemas.bus import Bounds, BusLimits, KafkaAccess, Place, Reader, kafka_access
+from schemas.bus import Bounds, KafkaAccess, Place, Reader
 from schemas.settings import Settings
-from schemas.settings.secrets import kafka_login
-from schemas.settings.settings import process_environment
 from schemas.topic_admin import describe_topics, ensure_topics
 from schemas.topic_match import TopicFound, refusal
 from schemas.topics import FOREVER_MS, TopicSpec, topic_table
 
-_LIMITS = BusLimits(open_deadline_s=5.0, deadline_s=15.0, request_timeout_ms=5_000)
+app = typer.Typer(cls=ListByDefault, help="The topics of the log, and what stands in them.")
+
 _DAY_MS = 24 * 60 * 60 * 1000
 
-Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", help="host:port of a broker, instead of the configuration's")
-]
 Create = Annotated[bool, typer.Option("--create", help="create the topics that are missing first")]
 AsJson = Annotated[bool, typer.Option("--json", help="for machines")]
 
@@ -61,10 +63,7 @@ def topics(
     as_json: AsJson = False,
 ) -> None:
     """List the topics: partitions, retention, events, and how many records they hold."""
-    settings = read_configuration(config, context.args).settings
-    access = kafka_access(settings.kafka, kafka_login(settings, process_environment()))
-    if bootstrap is not None:
-        access = KafkaAccess(bootstrap=bootstrap)
+    settings, access = reach_log(config, context.args, bootstrap)
     rows = asyncio.run(_rows(access, settings, create))
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
@@ -84,11 +83,11 @@ async def _rows(access: KafkaAccess, settings: Settings, create: bool) -> list[T
             specs=table.values(),
             num_partitions=settings.kafka.partitions,
             replication_factor=settings.kafka.copies,
-            limits=_LIMITS,
+            limits=LIMITS,
         )
     else:
-        found = await describe_topics(access, table, limits=_LIMITS)
-    async with Reader(access, limits=_LIMITS) as reader:
+        found = await describe_topics(access, table, limits=LIMITS)
+    async with Reader(access, limits=LIMITS) as reader:
         bounds = await reader.bounds(list(_places(found)))
     return [_row(spec, found.get(spec.name), bounds, settings.kafka.partitions) for spec in table.values()]
 
@@ -141,3 +140,7 @@ def _duration(retention_ms: int) -> str:
     if retention_ms == FOREVER_MS:
         return "for ever"
     return f"{retention_ms / _DAY_MS:g} days"
+
+
+app.command("list", context_settings=OVERRIDES_ALLOWED)(topics)
+app.command("tail", context_settings=OVERRIDES_ALLOWED)(tail)
