@@ -9,7 +9,8 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 import uvloop
@@ -33,10 +34,11 @@ from gateway.server import bound_socket, server_for
 from gateway.settings import CallSettings, call_settings, door_tokens
 from gateway.swapping import Swapping
 from schemas.bus import KafkaAccess, kafka_access
+from schemas.events import TrainingTarget
 from schemas.ids import ScenarioName
 from schemas.settings import ScenarioSettings, Settings
 from schemas.settings.receipt_keys import obtain_receipt_keys
-from schemas.settings.scenarios import scenario_of, scenarios_of
+from schemas.settings.scenarios import Scenario, scenario_of, scenarios_of
 from schemas.settings.secrets import kafka_login, tokens_of
 from schemas.settings.settings import process_environment
 
@@ -105,7 +107,7 @@ async def opened_parts(settings: Settings, secrets: Secrets) -> AsyncIterator[Pa
         await stack.enter_async_context(running(lambda: keep_topics(settings, secrets.access)))
         await stack.enter_async_context(engines)
         await refuse_unswappable(settings, engines)
-        checks = own_checks(catalog, engines)
+        checks = own_checks(catalog, engines, required=catalog.names())  # not what is created by name later
         health = Health(checks=checks, registry=registry)
         keeping = await stack.enter_async_context(
             opened_keeping(
@@ -182,7 +184,7 @@ def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:
         ),
         scenarios=ScenarioOptions(
             configured=scenarios_of(settings),
-            make=lambda name: scenario_of(settings, ScenarioSettings(name=ScenarioName(name))),
+            make=partial(created_scenario, settings),
             streams=settings.streams,
             receipt_keys=secrets.receipt_keys,
             score_abs_max=settings.reef.score_abs_max,
@@ -192,6 +194,15 @@ def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:
         log_format=settings.observability.log_format,
         log_level=settings.observability.log_level,
     )
+
+
+def created_scenario(settings: Settings, name: ScenarioName) -> Scenario:
+    """Decide a scenario created by name: beside one that trains the engine's weights it only records."""
+    scenario = scenario_of(settings, ScenarioSettings(name=name))
+    is_taken = any(one.target is TrainingTarget.FULL for one in scenarios_of(settings))
+    if is_taken and scenario.target is TrainingTarget.FULL:
+        return replace(scenario, target=TrainingTarget.NONE)  # an engine has one set of weights (RULINGS 5)
+    return scenario
 
 
 def metrics_ports(settings: Settings) -> dict[str, int]:

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fastapi import FastAPI
 
 from gateway.auth import Token, authenticate, require_scope, scope_of
-from gateway.errors import BUG, Problem, error_body, problem_of
+from gateway.errors import BUG, Problem, WrongMethodError, error_body, problem_of
 from gateway.exchange import ClientLeftError, Exchange, Header, Message, Receive, Scope, Send
 from gateway.head import read_head
 from gateway.metrics import CallMetrics
 from gateway.request_log import RequestLog
-from gateway.rest import EXCHANGE, wrong_method
+from gateway.rest import EXCHANGE
 from schemas.errors import ReefError
 
 Handler = Callable[[Exchange], Awaitable[None]]
@@ -76,7 +76,7 @@ class Gateway:
             return
         handler = methods.get(exchange.method)
         if handler is None:
-            raise wrong_method(exchange.method, exchange.path, methods)
+            raise WrongMethodError(exchange.method, exchange.path, methods)
         await handler(exchange)
 
     async def _pass_on(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,9 +101,7 @@ class Gateway:
             return  # the answer is under way: closing the connection is all that can still be said
         if not exchange.request_id:
             exchange.identify(exchange.head)
-        headers: tuple[Header, ...] = ()
-        if problem.retry_after is not None:
-            headers = ((b"retry-after", problem.retry_after.encode("latin-1")),)
+        headers = tuple((n.encode("ascii"), v.encode("latin-1")) for n, v in problem.headers.items())
         await exchange.respond(problem.status, error_body(problem, exchange.path), headers)
 
     def _close(self, exchange: Exchange) -> None:

@@ -100,6 +100,8 @@ class Calls:
     async def answer(self, dialect: Dialect, exchange: Exchange) -> None:
         """Answer one call. Raises ReefError before a first byte, never after."""
         exchange.api = dialect.api
+        state = await self._resolve(exchange)
+        raw = await exchange.body(self._settings.body_bytes_max)  # before it counts: the slow take no place
         if self._num_open >= self._settings.concurrency_max:
             raise RejectedError(
                 f"expected at most {self._settings.concurrency_max} calls at once, got one more: "
@@ -108,7 +110,7 @@ class Calls:
             )
         self._num_open += 1
         try:
-            call = await self._begin(dialect, exchange)
+            call = await self._begin(dialect, exchange, state, raw)
             try:
                 await (self._stream(call) if call.ask.is_stream else self._buffer(call))
             finally:
@@ -116,7 +118,7 @@ class Calls:
         finally:
             self._num_open -= 1
 
-    async def _begin(self, dialect: Dialect, exchange: Exchange) -> Call:
+    async def _resolve(self, exchange: Exchange) -> ScenarioState:
         name = exchange.head.scenario
         if self._create is not None and name is not None and name not in self._catalog:
             require_scenario(exchange.grant, name)
@@ -125,7 +127,9 @@ class Calls:
         exchange.scenario = state.name
         _require_unpinned(exchange.head.release_pin, state)
         self._recorder.refuse_when_full()
-        raw = await exchange.body(self._settings.body_bytes_max)
+        return state
+
+    async def _begin(self, dialect: Dialect, exchange: Exchange, state: ScenarioState, raw: bytes) -> Call:
         ask = dialect.ask(parse_object(raw), self._settings.sampling_defaults)
         if not self._gate.is_open:
             await self._gate.passed()

@@ -28,6 +28,7 @@ from gateway.request_log import RequestLog
 from gateway.responses import Responses
 from gateway.rest import Lifespan, fastapi_app
 from gateway.settings import CallSettings
+from schemas.ids import ScenarioName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,10 @@ def gateway_app(parts: Parts) -> Gateway:
     return Gateway(routes=routes, rest=rest, tokens=parts.tokens, metrics=parts.metrics, log=parts.log)
 
 
-def own_checks(catalog: Catalog, engines: Engines) -> dict[str, Check]:
-    """Look at the engines and at what serves."""
+def own_checks(
+    catalog: Catalog, engines: Engines, *, required: Sequence[ScenarioName] | None = None
+) -> dict[str, Check]:
+    """Look at the engines and at what serves: in the required scenarios, or in all that are known."""
 
     async def are_up() -> str | None:
         if await engines.are_ready():
@@ -106,7 +109,8 @@ def own_checks(catalog: Catalog, engines: Engines) -> dict[str, Check]:
         return "expected every engine to answer, got one that does not: see its log"
 
     async def serve() -> str | None:
-        missing = [name for name in catalog.names() if catalog.add(name).serving is None]
+        names = catalog.names() if required is None else required
+        missing = [name for name in names if catalog.add(name).serving is None]
         if not missing:
             return None
         return f"expected a release of every scenario, got none of {', '.join(missing)}: start `reef release`"

@@ -3,7 +3,7 @@
 Not the catching: gateway/app.py has the one boundary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -65,6 +65,18 @@ class FieldError(RejectedError):
         self.param = param
 
 
+class WrongMethodError(RejectedError):
+    """A route does not have this method; `allow` names those that it has."""
+
+    def __init__(self, method: str, path: str, allowed: Iterable[str]) -> None:
+        """Refuse a method."""
+        self.allow = ", ".join(sorted(allowed))
+        super().__init__(
+            f"expected {self.allow.replace(', ', ' or ')} on {path}, got {method}: use that",
+            reason="method_not_allowed",
+        )
+
+
 class EngineRefusedError(RejectedError):
     """The engine refused the client's own request."""
 
@@ -90,6 +102,14 @@ class Problem:
     """The field, as the client wrote it."""
     retry_after: str | None = None
     """Value of Retry-After; set when the same request may succeed later."""
+    allow: str | None = None
+    """Value of Allow: the methods that the route has; set with 405 (RFC 9110, 15.5.6)."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Give what is said beside the body."""
+        said = {"retry-after": self.retry_after, "allow": self.allow}
+        return {name: value for name, value in said.items() if value is not None}
 
 
 BUG = Problem(
@@ -109,6 +129,7 @@ def problem_of(error: ReefError) -> Problem:
         message=str(error),
         param=getattr(error, "param", None),
         retry_after=retry_after,
+        allow=getattr(error, "allow", None),
     )
 
 

@@ -65,7 +65,12 @@ def _read_key(head: Head, value: bytes) -> None:
 
 
 def _read_scenario(head: Head, value: bytes) -> None:
-    head.scenario = value.decode("latin-1").strip().lower()
+    name = value.decode("latin-1").strip().lower() or None  # an empty one counts as absent
+    if head.scenario is not None and name != head.scenario:
+        raise RejectedError(
+            "expected one x-reef-scenario, got two that differ: send one", reason="bad_header"
+        )
+    head.scenario = name
 
 
 def _read_no_train(head: Head, value: bytes) -> None:

@@ -12,6 +12,7 @@ import orjson
 from gateway.auth import Grant
 from gateway.catalog import Catalog
 from gateway.projection import call_facts, report_facts
+from gateway.reporting import is_imported_call
 from gateway.scenarios import Recorder
 from gateway.views import Views
 from schemas.bus import KafkaAccess, Place, Reader, Resolver, SchemaLog
@@ -47,7 +48,8 @@ class Lookup:
     async def call(self, name: str, grant: Grant, *, scenario: str | None, with_body: bool) -> Found:
         """Give all that is known of a call, by its receipt or the id it was imported under.
 
-        Raises RejectedError `no_such_call`, without saying whether it exists elsewhere.
+        Raises RejectedError `no_such_call`, without saying whether it exists elsewhere, and what a scenario
+        that is named and unknown or not the token's raises everywhere.
         """
         owner, receipt = await self._named(name, grant, scenario)
         found = await self._found(owner, receipt)
@@ -81,14 +83,14 @@ class Lookup:
         return answer | ({"body": await self._body(receipt, found)} if with_body else {})
 
     async def _named(self, name: str, grant: Grant, scenario: str | None) -> tuple[ScenarioName, Receipt]:
-        names = [ScenarioName(scenario)] if scenario else list(self._catalog.names())
+        names = [self._catalog.resolve(scenario, grant).name] if scenario else list(self._catalog.names())
         for owner in names:
             if not grant.covers(owner):
                 continue
             if not name.startswith(RECEIPT_PREFIX):
-                taken = await self._views.taken(owner, [ReportId(name)])
-                if taken and len(taken[ReportId(name)].references) == 1:
-                    return owner, Receipt(taken[ReportId(name)].references[0])
+                taken = (await self._views.taken(owner, [ReportId(name)])).get(ReportId(name))
+                if taken is not None and is_imported_call(owner, name, taken):
+                    return owner, Receipt(taken.references[0])
                 continue
             try:
                 return owner, verify_receipt(name, owner, self._receipt_keys)

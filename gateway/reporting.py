@@ -125,7 +125,7 @@ class IdIndex:
         return {
             name: Receipt(found.references[0])
             for name, found in taken.items()
-            if _is_call(scenario, name, found)
+            if is_imported_call(scenario, name, found)
         }
 
 
@@ -302,7 +302,7 @@ def accepted(
     )
 
 
-def _is_call(scenario: ScenarioName, name: str, found: TakenId) -> bool:
+def is_imported_call(scenario: ScenarioName, name: str, found: TakenId) -> bool:
     """Whether a taken id is that of an imported call: its one receipt lies on the id's own route."""
     return len(found.references) == 1 and route_of(Receipt(found.references[0])) == route_of_import(
         scenario, name

@@ -3,14 +3,15 @@
 Not routes: those stand where their nouns do, and are included by the composition.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
-from gateway.errors import BUG, Problem, error_body, problem_of
+from gateway.errors import BUG, Problem, WrongMethodError, error_body, problem_of
 from gateway.exchange import Exchange, Receive, Scope, Send
 from schemas.errors import ReefError, RejectedError
 
@@ -45,13 +46,24 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    allowed = (error.headers or {}).get("Allow", "another method")
     if error.status_code == 405:
+        allowed = _methods_of(request)
         return _problem_response(
-            request, problem_of(wrong_method(request.method, request.url.path, [allowed]))
+            request, problem_of(WrongMethodError(request.method, request.url.path, allowed))
         )
     message = f"expected a request that this route can read, got: {error.detail}: correct it"
     return _problem_response(request, Problem(status=error.status_code, code="bad_request", message=message))
+
+
+def _methods_of(request: Request) -> set[str]:
+    """Give the methods of every route with this path: Starlette names those of the first only."""
+    routes = [route for route in request.app.router.routes if isinstance(route, Route)]
+    return {
+        method
+        for route in routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
@@ -75,10 +87,9 @@ async def _answer_bug(request: Request, error: Exception) -> Response:
 
 
 def _problem_response(request: Request, problem: Problem) -> Response:
-    headers = {"retry-after": problem.retry_after} if problem.retry_after else {}
     exchange_of(request).result = problem.code
     body = error_body(problem, request.url.path)
-    return Response(body, problem.status, headers, media_type="application/json")
+    return Response(body, problem.status, problem.headers, media_type="application/json")
 
 
 async def _no_such_route(scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,12 +97,4 @@ async def _no_such_route(scope: Scope, receive: Receive, send: Send) -> None:
     raise RejectedError(
         f"expected a route of this gateway, got {scope['method']} {path[:120]!r}: see docs/http.md",
         reason="no_such_route",
-    )
-
-
-def wrong_method(method: str, path: str, allowed: Iterable[str]) -> RejectedError:
-    """Say which methods a route has."""
-    return RejectedError(
-        f"expected {' or '.join(sorted(allowed))} on {path}, got {method}: use that",
-        reason="method_not_allowed",
     )
