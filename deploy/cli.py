@@ -137,6 +137,12 @@ ENTRIES = (
         says="Recompute samples from the log, as it was or with another recipe; nothing live is written.",
         takes_settings=True,
     ),
+    Entry(
+        name="rejected",
+        module="deploy.commands.rejected",
+        member="app",
+        says="Show inputs that were refused and why, and put them back once it is mended.",
+    ),
 )
 """Every command, in the order of the help. A new one adds a row."""
 
