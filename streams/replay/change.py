@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from schemas.errors import RejectedError
 from schemas.events import Event, ScenarioConfigured
 from schemas.packed import JsonBytes
@@ -68,8 +70,32 @@ def changed(event: Event, change: Change, load_recipe: LoadRecipe) -> Event:
         recipe_digest=recipe_digest(recipe, options),
         options=JsonBytes(json.dumps(body, sort_keys=True).encode()),
     )
-    configure(told, load_recipe)  # a fold would refuse it quietly, as one event of many
-    return told
+    return told if _can_be(told, event, load_recipe) else event
+
+
+def _can_be(told: ScenarioConfigured, event: ScenarioConfigured, load_recipe: LoadRecipe) -> bool:
+    """Refuse what a fold would refuse quietly, as one event of many; what it refused live is as it was."""
+    try:
+        configure(told, load_recipe)
+    except RejectedError as error:
+        try:
+            configure(event, load_recipe)
+        except RejectedError:
+            return False
+        raise RejectedError(
+            f"--recipe, --set: expected options that {told.recipe} and `streams` take: {_detail(error)}",
+            reason="bad_options",
+        ) from error
+    return True
+
+
+def _detail(error: RejectedError) -> str:
+    cause = error.__cause__
+    if not isinstance(cause, ValidationError):
+        return str(error)
+    return "; ".join(
+        [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in cause.errors(include_url=False)]
+    )
 
 
 def _limits(change: Change) -> dict[str, Any]:

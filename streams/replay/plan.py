@@ -28,8 +28,8 @@ class Facts:
     """In the range and beyond: they hold from the start."""
     releases: Mapping[ScenarioName, frozenset[int]] = field(default_factory=dict)
     """Numbers of the releases that the range tells of."""
-    live_batches: frozenset[BatchId] = frozenset()
-    """Sealed live: their ends are in the log, if anywhere."""
+    live_batches: frozenset[BatchId] | None = None
+    """Sealed live: their ends are in the log, if anywhere. None when there can be no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ class Plan:
     """What is otherwise than in the log."""
     kept: frozenset[str] = frozenset()
     """Topics whose events are kept in spools, for a comparison or for topics."""
-    begins_at_us: Mapping[Place, int] = field(default_factory=dict)
-    """Times of the first records, of partitions whose range leaves out a beginning."""
+    begins_at_us: int = 0
+    """When the range begins, if it leaves out a beginning; microseconds UTC."""
     load_recipe: LoadRecipe = load_recipe
     """From a dotted path to a recipe."""
 

@@ -49,13 +49,15 @@ class Trainer:
 
     releases_left: Counter[ScenarioName] = field(default_factory=Counter)
     """How often the head will move yet."""
-    live_batches: Collection[BatchId] = ()
-    """Their ends are in the log."""
+    live_batches: Collection[BatchId] | None = ()
+    """Their ends are in the log; None for all."""
     _in_flight: dict[ScenarioName, BatchId] = field(init=False, default_factory=dict)
     _head_seq: dict[ScenarioName, int] = field(init=False, default_factory=dict)
 
     def sees(self, outputs: Sequence[Output]) -> None:
         """Look for a batch that was sealed."""
+        if self.live_batches is None:
+            return
         for output in outputs:
             if isinstance(output, Emitted) and isinstance(output.event, BatchSealed):
                 seal = output.event
@@ -131,7 +133,7 @@ def _synthetic(event: BatchSettled, cause: Timed) -> Timed:
 def _erase_sessions(state: SessionState, erasures: Sequence[ErasureRequested]) -> None:
     for event in erasures:
         for name in session.erased_names(event):
-            state.forgotten.put(name, Forgotten(SYNTHETIC_OFFSET, NEVER_US))
+            state.forgotten.put(name, Forgotten(0, NEVER_US))
     state.journal.keep()
 
 

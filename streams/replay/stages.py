@@ -50,11 +50,10 @@ def fold_sessions(plan: Plan, number: int, tell: Tell) -> Tally:
     """Fold one partition of `reef.interactions.v1` again."""
     place = Place(INTERACTIONS, number)
     state = SessionState(partition=number, num_partitions=plan.num_interactions, load_recipe=plan.load_recipe)
-    begins_at_us = plan.begins_at_us.get(place, 0)
     with Spool(plan.input_of(place)) as spool, Outlet(plan, SESSIONS, number) as outlet:
         log = PartitionLog(spool, number)
         events = _told(_with_change(log.timed(), plan.change, plan.load_recipe), tell)
-        noted = _noting(events, lambda timed: _note_report(outlet, state, timed, begins_at_us))
+        noted = _noting(events, lambda timed: _note_report(outlet, state, timed, plan.begins_at_us))
         for timed, outputs in refold_sessions(state, noted, log, plan.facts.erasures):
             outlet.say(timed, state.now_us, outputs)
     return outlet.tally
@@ -69,11 +68,10 @@ def fold_batches(plan: Plan, number: int, tell: Tell) -> Tally:
         _merge(plan, number)
     state = BatchState(load_recipe=plan.load_recipe)
     trainer = Trainer(releases_left=plan.releases_left(), live_batches=plan.facts.live_batches)
-    begins_at_us = plan.begins_at_us.get(place, 0)
     with Spool(path) as spool, Outlet(plan, BATCHES, number) as outlet:
         log = PartitionLog(spool, number)
         events = _told(_with_change(log.timed(), plan.change, plan.load_recipe), tell)
-        noted = _noting(events, lambda timed: _note_correction(outlet, state, timed, begins_at_us))
+        noted = _noting(events, lambda timed: _note_correction(outlet, state, timed, plan.begins_at_us))
         for timed, outputs in refold_batches(state, noted, log, trainer, plan.facts.erasures):
             outlet.say(timed, state.now_us, outputs)
     return outlet.tally

@@ -63,7 +63,7 @@ def replayed(
         "work": work,
         "num_interactions": len(calls),
         "num_experience": len(experience),
-        "facts": Facts(),
+        "facts": Facts(live_batches=frozenset()),
         "kept": ALL,
         "load_recipe": load,
     }
