@@ -143,6 +143,13 @@ ENTRIES = (
         member="app",
         says="Show inputs that were refused and why, and put them back once it is mended.",
     ),
+    Entry(
+        name="forget",
+        module="deploy.commands.forget",
+        member="forget",
+        says="Learn from calls no more; tell what has learned from them, and what stays.",
+        takes_settings=True,
+    ),
 )
 """Every command, in the order of the help. A new one adds a row."""
 
