@@ -29,7 +29,7 @@ HOLDS: Mapping[str, str] = {
 }
 """Topics in which something of a call may stand."""
 BEYOND_THE_LOG = (
-    "blobs: large fields of these calls, until you delete them from blobs.url",
+    "blobs: what other records name too, and large fields of samples and reports, until you delete them",
     "weights: what a release has learned stays in it; a rollback to one from before is the only way out",
     "the client's own files and whatever others copied from the topics",
 )

@@ -23,6 +23,7 @@ from deploy.erasure import (
     remains,
     touched,
 )
+from deploy.forgotten_blobs import ForgottenBlobs, forgotten_blobs
 from deploy.log_reach import LIMITS, Bootstrap, OpenLog, open_log, reach_log
 from deploy.paper import paper
 from deploy.progress import shown_step
@@ -46,7 +47,7 @@ from schemas.partitions import partition_of
 from schemas.settings import Settings
 from schemas.topic_admin import describe_topics
 from schemas.topic_match import TopicFound
-from schemas.topics import CANDIDATES, COMMANDS, INTERACTIONS, OUTCOMES, RELEASES, TRAINING
+from schemas.topics import CANDIDATES, COMMANDS, EXPERIENCE, INTERACTIONS, OUTCOMES, RELEASES, TRAINING
 
 RECEIPTS_MAX = 1_000
 """Calls that one command names; every fold remembers each of them for two weeks."""
@@ -56,17 +57,21 @@ SessionName = Annotated[str | None, typer.Option("--session", help="every call o
 Receipts = Annotated[
     list[str] | None, typer.Option("--receipt", "-r", help="rec_…: a call; may be given many times")
 ]
+KeepBlobs = Annotated[
+    bool, typer.Option("--keep-blobs", help="leave the large fields of the calls in their blobs")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="write nothing, only tell what it would reach")]
 Told = tuple[Reached, list[Touched], ReleasePublished | None, list[Remains]]
 """What was found, as deploy/erasure.py takes it."""
 AsJson = Annotated[bool, typer.Option("--json", help="for machines")]
 
 
-def forget(
+def forget(  # noqa: PLR0913, PLR0917 - the options of a command
     context: typer.Context,
     scenario: ScenarioName,
     session: SessionName = None,
     receipts: Receipts = None,
+    keep_blobs: KeepBlobs = False,
     dry_run: DryRun = False,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
@@ -76,10 +81,14 @@ def forget(
     settings, access = reach_log(config, context.args, bootstrap)
     event = _event(scenario, session, receipts or ())
     with shown_step("looking for the calls and what became of them"):
-        written, told = asyncio.run(_forget(settings, access, event, is_dry=dry_run))
+        blobs, written, told = asyncio.run(
+            _forget(settings, access, event, is_dry=dry_run, is_deleting=not keep_blobs and not dry_run)
+        )
     if as_json:
         places = [{"topic": one.topic, "partition": one.partition, "offset": one.offset} for one in written]
-        typer.echo(json.dumps({"scenario": event.scenario, "written": places, **erasure_object(*told)}))
+        counts = {"deleted": 0 if keep_blobs or dry_run else len(blobs.own), "shared": len(blobs.shared)}
+        head = {"scenario": event.scenario, "written": places, "blobs": {"own": len(blobs.own), **counts}}
+        typer.echo(json.dumps({**head, **erasure_object(*told)}))
         return
     console = paper()
     if written:
@@ -90,6 +99,12 @@ def forget(
         )
     else:
         console.print("nothing is written: this only looks", markup=False)
+    fate = "stay" if keep_blobs or dry_run else "are deleted"
+    console.print(
+        f"blobs: {len(blobs.own)} of these calls alone {fate}; {len(blobs.shared)} that other records name "
+        "too stay",
+        markup=False,
+    )
     for line in erasure_lines(*told, when=moment):
         console.print(line, markup=False)
 
@@ -114,29 +129,34 @@ def _event(scenario: str, session: str | None, receipts: Sequence[str]) -> Erasu
 
 
 async def _forget(
-    settings: Settings, access: KafkaAccess, event: ErasureRequested, *, is_dry: bool
-) -> tuple[tuple[Placed, ...], Told]:
+    settings: Settings, access: KafkaAccess, event: ErasureRequested, *, is_dry: bool, is_deleting: bool
+) -> tuple[ForgottenBlobs, tuple[Placed, ...], Told]:
     """Write the wish, then look: what is sealed until the folds have read it shows up at a second look."""
     topics = await describe_topics(access, limits=LIMITS)
     _require_topics(topics)
     async with open_log(settings, access) as log:
         looking = _Looking(log, topics, event)
         await looking.require_scenario()
+        store = open_blob_store(settings.blobs_url)
         written: tuple[Placed, ...] = ()
         if not is_dry:
-            blobs = open_blob_store(settings.blobs_url)
-            async with Publisher(access, blobs=blobs, limits=LIMITS) as publisher:
+            async with Publisher(access, blobs=store, limits=LIMITS) as publisher:
                 written = await publisher.publish_to_all(event, topic=INTERACTIONS)
+        blobs = await forgotten_blobs(
+            log, topics, event.scenario, keys=looking.keys, is_forgotten=looking.is_named
+        )
+        for ref in blobs.own if is_deleting else ():
+            await store.delete(ref)
         reached = await looking.reached()
         releases = await looking.releases()
         found = touched(releases, reached.batches, await looking.bases())
     kept = {name: topic.retention_ms for name, topic in topics.items()}
     stays = remains(kept, now_us=time.time_ns() // 1_000)
-    return written, (reached, found, last_untouched(releases, found), stays)
+    return blobs, written, (reached, found, last_untouched(releases, found), stays)
 
 
 def _require_topics(topics: Mapping[str, TopicFound]) -> None:
-    needed = (INTERACTIONS, TRAINING, OUTCOMES, RELEASES, CANDIDATES, COMMANDS)
+    needed = (INTERACTIONS, EXPERIENCE, TRAINING, OUTCOMES, RELEASES, CANDIDATES, COMMANDS)
     missing = [name for name in needed if name not in topics]
     if missing:
         raise RejectedError(
@@ -151,6 +171,10 @@ class _Looking:
     def __init__(self, log: OpenLog, topics: Mapping[str, TopicFound], event: ErasureRequested) -> None:
         self._log, self._topics, self._event = log, topics, event
         self._scenario_key = event.scenario.encode()
+        keys = {route_of(receipt).encode() for receipt in event.receipts}
+        if event.session is not None:
+            keys.add(route_of_session(event.scenario, event.session).encode())
+        self.keys = frozenset(keys)
 
     async def require_scenario(self) -> None:
         """Refuse a name that nobody configured: a wish about it would reach nothing, in silence."""
@@ -165,11 +189,8 @@ class _Looking:
     async def reached(self) -> Reached:
         """Find the calls, their outcomes and their batches."""
         reached, wish = Reached(), self._event
-        keys = {route_of(receipt).encode() for receipt in wish.receipts}
-        if wish.session is not None:
-            keys.add(route_of_session(wish.scenario, wish.session).encode())
-        async for event in self._events(INTERACTIONS, keys):
-            if isinstance(event, InferenceCompleted) and self._names(event.receipt, event.session):
+        async for event in self._events(INTERACTIONS, self.keys):
+            if isinstance(event, InferenceCompleted) and self.is_named(event):
                 reached.receipts.add(event.receipt)
         async for event in self._events(TRAINING, [self._scenario_key]):
             if isinstance(event, TrainingSample):
@@ -181,6 +202,10 @@ class _Looking:
                 reached.states[event.receipt] = (event.reason or event.state).value
                 reached.batches |= {event.batch_id} if event.batch_id else set()
         return reached
+
+    def is_named(self, event: InferenceCompleted) -> bool:
+        """Whether a call is to be forgotten."""
+        return event.scenario == self._event.scenario and self._names(event.receipt, event.session)
 
     def _names(self, receipt: Receipt, session: Session | None) -> bool:
         return receipt in self._event.receipts or (session is not None and session == self._event.session)

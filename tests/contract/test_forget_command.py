@@ -16,6 +16,7 @@ from schemas.codec import decode
 from schemas.errors import RejectedError
 from schemas.events import ErasureRequested, Event, Operation, OutcomeReason, OutcomeState
 from schemas.ids import BatchId, CandidateId, Receipt, ReleaseId, ScenarioName, Session, route_of_session
+from schemas.packed import JsonBytes
 from schemas.topic_admin import ensure_topics
 from schemas.topics import INTERACTIONS, NUM_PARTITIONS_DEFAULT
 from tests.builders import (
@@ -136,6 +137,7 @@ def test_a_session_is_forgotten_in_every_partition_and_what_learned_from_it_is_t
     assert looked.exit_code == 0, looked.exception
     asked = reef_forget(access, "-s", scenario, "--session", SESSION, "--json")
     told = json.loads(asked.stdout)
+    assert told["blobs"] == {"own": 0, "deleted": 0, "shared": 0}
     assert {**told, "written": [], "remains": []} == {**json.loads(looked.stdout), "remains": []}
     assert [(place["topic"], place["partition"]) for place in told["written"]] == [
         (INTERACTIONS, partition) for partition in range(NUM_PARTITIONS_DEFAULT)
@@ -150,6 +152,41 @@ def test_a_session_is_forgotten_in_every_partition_and_what_learned_from_it_is_t
     people = reef_forget(access, "-s", scenario, "-r", receipts[0], "-r", receipts[4], "--dry-run").stdout
     assert "calls found in the log: 2; their outcomes so far: 1 pending, 1 trained" in people
     assert "nothing is written" in people
+
+
+def test_large_fields_of_the_calls_go_at_once_but_for_those_that_others_have_too(
+    access: KafkaAccess, scenario: ScenarioName, tmp_path: Path
+) -> None:
+    route = route_of_session(scenario, SESSION)
+    own, common = (JsonBytes(b'"%s"' % (str(uuid4()).encode() + letter * 300_000)) for letter in (b"a", b"b"))
+    calls = [
+        an_inference_completed(
+            receipt=a_receipt(number, scenario=scenario, route=route),
+            scenario=scenario,
+            route=route,
+            session=session,
+            request=request,
+            response=common,
+        )
+        for number, (session, request) in enumerate([(SESSION, own), (Session("another"), common)])
+    ]
+    written(access, tmp_path, a_scenario_configured(scenario=scenario, is_retired=True), *calls)
+    folder = tmp_path / "blobs"
+
+    def kept() -> set[bytes]:
+        return {path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    assert kept() == {own, common}
+    words = ("-s", scenario, "--session", SESSION, "--blobs.url", folder.as_uri(), "--json")
+    looked = json.loads(reef_forget(access, *words, "--dry-run").stdout)
+    assert looked["blobs"] == {"own": 1, "deleted": 0, "shared": 1}
+    assert kept() == {own, common}
+    assert json.loads(reef_forget(access, *words, "--keep-blobs").stdout)["blobs"]["deleted"] == 0
+    assert kept() == {own, common}
+    asked = json.loads(reef_forget(access, *words).stdout)
+    assert asked["blobs"] == {"own": 1, "deleted": 1, "shared": 1}
+    assert kept() == {common}
+    assert asked["calls"]["found"] == 1, "found without its blobs"
 
 
 def test_a_wish_that_would_reach_nothing_is_refused(access: KafkaAccess, scenario: ScenarioName) -> None:
