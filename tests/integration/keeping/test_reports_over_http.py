@@ -187,7 +187,11 @@ def test_scenarios_are_listed_made_and_say_what_they_accept(
     again = _post(rig.url, "/reef/scenarios", {"name": f"{scenario}-B"})
     assert (made[0], again[0]) == (201, 200)
     assert made[1] == again[1]
-    assert client.get(f"/reef/scenarios/{scenario}/releases") == {"scenario": scenario, "releases": []}
+    assert client.get(f"/reef/scenarios/{scenario}/releases") == {
+        "scenario": scenario,
+        "releases": [],
+        "held": [],
+    }
     status = client.get("/reef/status")
     assert status["problems"] == {} or set(status["problems"]) == {"views"}
     assert scenario in status["scenarios"]
