@@ -6,6 +6,7 @@ Order of columns is part of the files' bytes. Not the writing: streams/replay/ta
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from schemas.events import (
@@ -74,13 +75,15 @@ _EXPERIENCE: Mapping[str, Kind] = {
 }
 
 
+_values = attrgetter(*[name.replace("source_", "source.") for name in _EXPERIENCE])
+_FEEDBACK_AT = list(_EXPERIENCE).index("feedback")
+
+
 def _of_experience(event: ExperienceAssembled) -> Row:
-    own = [name for name in _EXPERIENCE if not name.startswith("source_")]
-    values = {name: getattr(event, name) for name in own}
-    values["feedback"] = None if event.feedback is None else event.feedback.decode()
-    source = {f"source_{name}": getattr(event.source, name) for name in ("partition", "offset", "index")}
-    values |= source
-    return tuple([values[name] for name in _EXPERIENCE])
+    values: Row = _values(event)
+    if event.feedback is None:
+        return values
+    return (*values[:_FEEDBACK_AT], event.feedback.decode(), *values[_FEEDBACK_AT + 1 :])
 
 
 def _of_sample(event: TrainingSample) -> Row:

@@ -6,7 +6,7 @@ Each prints JSON lines. Only ratios within one line compare; absolute figures be
 import subprocess
 import sys
 
-BENCHMARKS = ("codec", "outbox", "memory", "fold", "streams", "trainer", "swap")
+BENCHMARKS = ("codec", "outbox", "memory", "fold", "replay", "streams", "trainer", "swap")
 BENCHMARK_S_MAX = 1_800
 
 
