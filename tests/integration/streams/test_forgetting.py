@@ -1,4 +1,4 @@
-"""`reef forget` against workers: what was named ends as forgotten whenever it comes, and nothing else does."""
+"""`reef forget` against workers: what was named ends as forgotten whenever it comes, and nothing else."""
 
 import asyncio
 import json
