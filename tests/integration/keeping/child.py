@@ -13,7 +13,7 @@ def main(bootstrap: str, folder: str, scenario: str, engine_url: str) -> None:
     decided = a_decided_scenario(ScenarioName(scenario))
     access = KafkaAccess(bootstrap=bootstrap)
     with running_keeping(access, Path(folder), scenarios=[decided], engine_urls=[engine_url]) as rig:
-        sys.stdout.write(f"at {rig.url}\n")
+        sys.stdout.write(f"\nat {rig.url}\n")  # on a line of its own: a log line may be half written
         sys.stdout.flush()
         sys.stdin.read()
 
