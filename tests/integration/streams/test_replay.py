@@ -11,6 +11,8 @@ from time import time_ns
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from pyarrow import parquet
 
 from deploy.embedded.kafka import Kafka
@@ -90,6 +92,7 @@ async def test_a_replay_is_what_was_trained_live_and_touches_nothing(
         check_command(rig)
         assert await ends(rig) == before, "something live was written"
         await check_erased(rig, replays)
+        await check_truncated(rig, replays)
 
 
 async def check_equal_to_live(rig: Rig, folder: Path, result: Result) -> None:
@@ -175,3 +178,18 @@ async def check_erased(rig: Rig, replays: Replays) -> None:
     assert reasons.pop(erased.experience_id) == "forgotten"
     assert set(reasons.values()) <= {"waiting"}, "the last batch is no longer full"
     assert len(reasons) < BATCH_SIZE
+
+
+async def check_truncated(rig: Rig, replays: Replays) -> None:
+    """When a retention has taken the beginning: what is left can be replayed, what is gone is refused."""
+    manifest = read_manifest((rig.folder / "one" / "manifest.json").read_text())
+    admin = AIOKafkaAdminClient(bootstrap_servers=rig.access.bootstrap)
+    await admin.start()
+    await admin.delete_records({TopicPartition(INTERACTIONS, 1): RecordsToDelete(2)})
+    await admin.close()
+    for wanted in ({"manifest": manifest}, {"first": read_point("1", "--from")}):
+        with pytest.raises(RejectedError, match="begin later") as refused:
+            await replays.run(is_compared=True, **wanted)
+        assert refused.value.reason == "before_log_start"
+    left = await replays.run(is_compared=True)
+    assert 0 < left.counts["ExperienceAssembled"] <= NUM_CALLS
