@@ -29,6 +29,10 @@ class Looked:
         """Count a topic's partitions."""
         return sum(place.topic == topic for place in self.held)
 
+    def size(self, topic: str) -> int:
+        """Count the offsets of a topic's ranges."""
+        return sum(each.end - each.start for place, each in self.ranges.items() if place.topic == topic)
+
     def is_from_start(self, topic: str) -> bool:
         """Whether nothing was ever before the ranges."""
         return all(each.start == 0 for place, each in self.ranges.items() if place.topic == topic)

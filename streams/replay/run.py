@@ -6,7 +6,7 @@ streams/replay/stages.py, in processes side by side.
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from schemas.contract import newest_versions
+from schemas.events import ExperienceAssembled
 from schemas.ids import BatchId
 from schemas.recipe import load_recipe
 from schemas.topics import EXPERIENCE, INTERACTIONS
@@ -31,10 +32,8 @@ from streams.replay.request import Deployment, Request, Result, Show
 from streams.replay.said import all_said, digest_of_said
 from streams.replay.stages import fold_batches, fold_sessions
 from streams.replay.tables import digest_of
-from streams.replay.workers import in_parallel
+from streams.replay.workers import Crew
 
-SMALL_RECORDS = 2_000
-"""Below it one process is faster than several."""
 MANIFEST, RESULT = "manifest.json", "result.json"
 UNSTABLE = frozenset({"seconds", "warnings", "difference"})
 """What two replays of one manifest may tell differently: it is said, not written."""
@@ -62,17 +61,22 @@ def replay(request: Request, deployment: Deployment, work: Path, show: Show) -> 
     4. Fold sessions, then batches, partitions side by side.
     5. Compare with what happened; write topics; digest everything.
     """
-    clock = _Clock()
     check_targets(request)
+    with Crew(request.jobs) as crew:
+        return _replayed(request, deployment, work, show, crew)
+
+
+def _replayed(request: Request, deployment: Deployment, work: Path, show: Show, crew: Crew) -> Result:
+    clock = _Clock()
     looked = asyncio.run(look(request, deployment))
     clock.end("look")
-    found = _fetch_all(request, deployment, work, looked, show)
+    found = _fetch_all(deployment, work, looked, show, crew)
     clock.end("fetch")
     manifest = _manifest(request, looked, found)
     _write_manifest(request.out, manifest)
     live = asyncio.run(live_batches(deployment, looked, found, manifest.change))
     plan = _plan(request, work, looked, found, manifest.change, live)
-    tally = _fold_all(request, plan, found, show, clock)
+    tally = _fold_all(plan, looked, show, clock, crew)
     difference = asyncio.run(compared(request, deployment, plan, looked)) if request.is_compared else None
     clock.end("compare")
     outputs = _digests(request, plan, deployment)
@@ -89,7 +93,7 @@ def replay(request: Request, deployment: Deployment, work: Path, show: Show) -> 
 # ---- 2: fetching -------------------------------------------------------------------------------------------
 
 
-def _fetch_all(request: Request, deployment: Deployment, work: Path, looked: Looked, show: Show) -> Found:
+def _fetch_all(deployment: Deployment, work: Path, looked: Looked, show: Show, crew: Crew) -> Found:
     bare = Plan(work=work, num_interactions=0, num_experience=0, facts=Facts())
     tasks = [
         Fetch(
@@ -104,10 +108,9 @@ def _fetch_all(request: Request, deployment: Deployment, work: Path, looked: Loo
         )
         for place, bounds in sorted(looked.ranges.items())
     ]
-    total = sum(bounds.end - bounds.start for bounds in looked.ranges.values())
-    jobs = request.jobs if total >= SMALL_RECORDS else 1
+    total = looked.size(INTERACTIONS) + looked.size(EXPERIENCE)
     found = Found()
-    for each in in_parallel(fetch, tasks, jobs=jobs, tell=lambda done: show("reading", done, total)):
+    for each in crew.do(fetch, tasks, size=total, tell=lambda done: show("reading", done, total)):
         found.add(each)
     return found
 
@@ -161,23 +164,17 @@ def _plan(
 # ---- 4: folding --------------------------------------------------------------------------------------------
 
 
-def _sessions(plan: Plan, number: int, tell: Callable[[int], None]) -> Tally:
-    return fold_sessions(plan, number, tell)
-
-
-def _batches(plan: Plan, number: int, tell: Callable[[int], None]) -> Tally:
-    return fold_batches(plan, number, tell)
-
-
-def _fold_all(request: Request, plan: Plan, found: Found, show: Show, clock: _Clock) -> Tally:
-    jobs = request.jobs if found.num_records >= SMALL_RECORDS else 1
+def _fold_all(plan: Plan, looked: Looked, show: Show, clock: _Clock, crew: Crew) -> Tally:
     tally = Tally()
-    for stage, work, count in (
-        (SESSIONS, _sessions, plan.num_interactions),
-        (BATCHES, _batches, plan.num_experience),
+    for stage, work, topic, count in (
+        (SESSIONS, fold_sessions, INTERACTIONS, plan.num_interactions),
+        (BATCHES, fold_batches, EXPERIENCE, plan.num_experience),
     ):
-        tell = partial(_told, show, stage, found.num_records)
-        for each in in_parallel(partial(work, plan), range(count), jobs=jobs, tell=tell):
+        size = looked.size(topic)
+        if plan.change and stage == BATCHES:
+            size += tally.counts[ExperienceAssembled.__name__]
+        tell = partial(_told, show, stage, size)
+        for each in crew.do(partial(work, plan), range(count), size=size, tell=tell):
             tally.add(each)
         clock.end(stage)
     return tally

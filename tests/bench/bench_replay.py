@@ -23,7 +23,7 @@ from streams.outputs import Timed
 from streams.replay.plan import Facts, Plan
 from streams.replay.spool import Spooled, SpoolWriter
 from streams.replay.stages import fold_sessions
-from streams.replay.workers import GC_THRESHOLDS, in_parallel
+from streams.replay.workers import GC_THRESHOLDS, SMALL_RECORDS, Crew
 from tests.bench.bench_fold import a_state, placed, run, template
 from tests.unit.streams.folding import SCENARIO, START_US, a_configuration, a_report, receipt_at
 from tests.unit.streams.recipes import load
@@ -108,7 +108,8 @@ def one_partition(plan: Plan, pure: float) -> None:
 
 def side_by_side(plan: Plan) -> None:
     began_s = monotonic()
-    done = in_parallel(Partitions(plan), range(PARTITIONS), jobs=PARTITIONS, tell=_quiet)
+    with Crew(PARTITIONS) as crew:
+        done = crew.do(Partitions(plan), range(PARTITIONS), size=SMALL_RECORDS, tell=_quiet)
     events = sum(events for events, _ in done)
     say(
         "partitions side by side, by the clock, with the start of their processes",

@@ -1,7 +1,9 @@
 """What holds of a replay of every history: it says what the live folds said, and says it twice alike."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -15,6 +17,8 @@ from schemas.partitions import partition_of
 from schemas.topics import EXPERIENCE, OUTCOMES, TRAINING
 from streams.outputs import Emitted, Output, Timed
 from streams.replay.plan import BATCHES, SESSIONS, Facts
+from streams.replay.stages import fold_sessions
+from streams.replay.workers import SMALL_RECORDS, Crew
 from tests.unit.streams.histories import NUM_HISTORIES, a_history, at_offsets, random_histories, seeds
 from tests.unit.streams.replay.replaying import Replayed, replayed
 from tests.unit.streams.test_batch_histories import World, a_world
@@ -127,3 +131,17 @@ def made_of(replay: Replayed) -> dict[str, tuple[object, ...]]:
         each.experience_id: (each.receipts, each.token_ids, each.loss_mask, each.logprobs, each.reward)
         for each in made
     }
+
+
+def test_processes_side_by_side_write_what_one_writes(tmp_path: Path) -> None:
+    log = a_history(7).log
+    partitions = [log, [replace(timed, partition=1) for timed in log]]
+    alone = replayed(tmp_path / "1", partitions, out=tmp_path / "one")
+    plan = replace(alone.plan, out=tmp_path / "two", kept=frozenset())
+    told: list[int] = []
+    with Crew(2) as crew:
+        tallies = crew.do(partial(fold_sessions, plan), range(2), size=SMALL_RECORDS, tell=told.append)
+        counts: Counter[str] = sum((tally.counts for tally in tallies), Counter())
+    assert counts == alone.tally.counts
+    assert replace(alone, plan=plan).digests() == alone.digests()
+    assert told[-1] <= 2 * len(log)
