@@ -31,7 +31,7 @@ async def receipts_over_kills(
         url = await _address(process)
         courier = psutil.Process(process.pid).children()
         num_wanted = len(receipts) + 20 + 17 * (number % 5)
-        load = [asyncio.create_task(_call(url, n, receipts)) for n in range(NUM_CLIENTS)]
+        load = [asyncio.create_task(_call(url, scenario, n, receipts)) for n in range(NUM_CLIENTS)]
         async with asyncio.timeout(START_S_MAX):
             while len(receipts) < num_wanted:
                 for ended in (task for task in load if task.done()):
@@ -54,13 +54,13 @@ async def _address(process: asyncio.subprocess.Process) -> str:
     return line.split()[1]
 
 
-async def _call(url: str, client_number: int, receipts: list[str]) -> None:
+async def _call(url: str, scenario: str, client_number: int, receipts: list[str]) -> None:
     """Call until the gateway is gone, every other call a stream."""
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
         with suppress(httpx.HTTPError):
             while True:
                 is_stream = len(receipts) % 2 == 0
-                headers = {"x-reef-tag-session": f"client-{client_number}"}
+                headers = {"x-reef-scenario": scenario, "x-reef-tag-session": f"client-{client_number}"}
                 body = {**CHAT, "stream": is_stream}
                 answer = await client.post("/v1/chat/completions", json=body, headers=headers)
                 assert answer.status_code == 200, answer.text
