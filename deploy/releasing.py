@@ -6,11 +6,10 @@ Not its options: deploy/commands/release.py reads those.
 import asyncio
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 import structlog
 
-from deploy.embedded.model import prepare_model
+from deploy.embedded.model import model_folder
 from deploy.keep_topics import keep_topics
 from deploy.lakefs_access import find_lakefs_access
 from deploy.settings import read_cache_dir
@@ -19,7 +18,6 @@ from release.composed import Configured, Service, make_service, run_service
 from release.settings import ReleaseSettings
 from schemas.blobs import open_blob_store
 from schemas.bus import kafka_access
-from schemas.errors import RejectedError
 from schemas.settings import Settings
 from schemas.settings.scenarios import scenarios_of
 from schemas.settings.secrets import kafka_login
@@ -72,11 +70,5 @@ def release_settings(settings: Settings) -> ReleaseSettings:
 
 def base_model(settings: Settings) -> BaseModel:
     """Find the folder of the configured model, and digest it. Raises RejectedError."""
-    model = prepare_model(settings.inference.model, read_cache_dir())
-    if not model.is_local:
-        raise RejectedError(
-            f"expected a folder of the base model for release 0, got {model.source}: download it and name "
-            "the folder in inference.model",
-            reason="configuration",
-        )
-    return describe_base_model(Path(model.source))
+    folder = model_folder(settings.inference.model, read_cache_dir(), wanted="the base model for release 0")
+    return describe_base_model(folder)

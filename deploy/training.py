@@ -3,13 +3,12 @@
 Under torchrun, or as a child of itself, it is one rank; otherwise it starts the ranks, unless one is all.
 """
 
-from pathlib import Path
 from time import time_ns
 
 from rich.console import Console
 
 from deploy.beginning import begin_service
-from deploy.embedded.model import prepare_model
+from deploy.embedded.model import model_folder
 from deploy.lakefs_access import find_lakefs_access
 from deploy.settings import read_cache_dir
 from schemas.bus import kafka_access
@@ -63,18 +62,12 @@ def trained_scenario(settings: Settings, name: str | None) -> Scenario:
 
 def trainer_settings(settings: Settings, scenario: Scenario) -> TrainerSettings:
     """Cut the trainer's piece out of the configuration, and find its model."""
-    model = prepare_model(settings.inference.model, read_cache_dir())
-    if not model.is_local:
-        raise RejectedError(
-            f"expected a folder of the model to train, got {model.source}: download it and name the folder "
-            "in inference.model",
-            reason="configuration",
-        )
+    folder = model_folder(settings.inference.model, read_cache_dir(), wanted="the model to train")
     environ = process_environment()
     return TrainerSettings(
         scenario=scenario,
         training=settings.training,
-        model_folder=Path(model.source),
+        model_folder=folder,
         state_dir=settings.reef.state_dir.absolute(),
         kafka=kafka_access(settings.kafka, kafka_login(settings, environ)),
         blobs_url=settings.blobs_url,

@@ -19,7 +19,6 @@ from schemas.events import (
     OutcomeSettled,
     OutcomeState,
     ReleasePublished,
-    SwapFailed,
     TrainingSample,
 )
 from schemas.ids import BatchId, Receipt, ReleaseId, ScenarioName
@@ -52,10 +51,6 @@ class BatchStory:
     """What it became."""
     release_seq: int | None = None
     """Its place in the chain."""
-    published_us: int | None = None
-    """When the chain had it."""
-    swapped_us: int | None = None
-    """When the engine served it."""
     pause_ms: float | None = None
     """How long the engine paused for it."""
     first_token_us: int | None = None
@@ -100,8 +95,6 @@ class Story:
     """The latest outcome of each call."""
     releases: list[ReleasePublished] = field(default_factory=list)
     """Published meanwhile, in order."""
-    failed_swaps: int = 0
-    """Swaps that did not happen."""
     _reported_us: dict[Receipt, int] = field(default_factory=dict)
     _free_us: int = 0
 
@@ -140,11 +133,9 @@ class Story:
                     batch.verdict = event.verdict
                 self._free_us = time_us
             case ReleasePublished():
-                self._take_release(event, time_us)
+                self._take_release(event)
             case ModelSwapped():
-                self._take_swap(event, time_us)
-            case SwapFailed():
-                self.failed_swaps += 1
+                self._take_swap(event)
 
     def _take_sample(self, sample: TrainingSample) -> None:
         fresh = BatchStory(number=len(self.batches) + 1, free_us=self._free_us)
@@ -153,17 +144,16 @@ class Story:
         times = [self._reported_us.get(receipt, 0) for receipt in sample.experience.receipts]
         batch.last_feedback_us = max(batch.last_feedback_us, *times)
 
-    def _take_release(self, release: ReleasePublished, time_us: int) -> None:
+    def _take_release(self, release: ReleasePublished) -> None:
         self.releases.append(release)
         for batch in self._batches_of(release.batch_ids):
             if batch.release_id is None:
                 batch.release_id, batch.release_seq = release.release_id, release.release_seq
-                batch.published_us = time_us
 
-    def _take_swap(self, swap: ModelSwapped, time_us: int) -> None:
+    def _take_swap(self, swap: ModelSwapped) -> None:
         for batch in self.batches.values():
             if batch.release_id == swap.release_id:
-                batch.swapped_us, batch.pause_ms = time_us, swap.pause_ms
+                batch.pause_ms = swap.pause_ms
 
     def hear_first_token(self, release_id: str, first_token_us: int) -> None:
         """Note the earliest answer that began with a release, as a user saw it."""

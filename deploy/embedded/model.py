@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deploy.command import run_command
 from deploy.folders import made_once
-from schemas.errors import UnavailableError
+from schemas.errors import RejectedError, UnavailableError
 from schemas.settings.problems import ConfigurationError, Problem
 
 PREPARED_MODELS = ("smollm2-135m", "tiny")
@@ -49,6 +49,18 @@ def prepare_model(given: str, cache_dir: Path) -> Model:
         message = f"{expected} such as organisation/model, got {given!r}: correct it"
         raise ConfigurationError([Problem(place="", path=("inference", "model"), message=message)])
     return Model(name=given, source=given, is_local=False)
+
+
+def model_folder(given: str, cache_dir: Path, *, wanted: str) -> Path:
+    """Give the folder of a model whose files are read here. Raises RejectedError for a hub id, too."""
+    model = prepare_model(given, cache_dir)
+    if not model.is_local:
+        raise RejectedError(
+            f"expected a folder of {wanted}, got {model.source}: download it and name the folder in "
+            "inference.model",
+            reason="configuration",
+        )
+    return Path(model.source)
 
 
 def model_name(given: str) -> str:
