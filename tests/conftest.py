@@ -4,8 +4,9 @@ Tests share what runs here, so they choose names (topics, repositories) that nob
 stops or kills a program makes its own with `kafka_factory`.
 """
 
+import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("engine") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(ENGINE_TEST_S_MAX))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Print a failure without the collector: what it finalises there parses source within a parse.
+
+    CPython before 3.11.8 ends such a nested parse, and with it pytest, in "AST constructor recursion depth
+    mismatch" (gh-106905).
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
