@@ -3,6 +3,8 @@
 Under torchrun, or as a child of itself, it is one rank; otherwise it starts the ranks, unless one is all.
 """
 
+from dataclasses import replace
+from pathlib import Path
 from time import time_ns
 
 from rich.console import Console
@@ -19,17 +21,19 @@ from schemas.settings import Settings
 from schemas.settings.scenarios import Scenario, scenarios_of
 from schemas.settings.secrets import kafka_login
 from schemas.settings.settings import process_environment
+from schemas.topics import TRAINING
+from streams.replay.destination import replay_topic
 from trainers.abandon import abandon
 from trainers.composed import log_access, run_rank
 from trainers.cursor import Cursor
 from trainers.launch import run_ranks, this_command
-from trainers.settings import TrainerSettings, read_rank_facts
+from trainers.settings import Replay, TrainerSettings, read_rank_facts
 
 METRICS_PORT_OFFSET = 1
 """The release service has the first port, stream workers those behind."""
 
 
-def train(settings: Settings, scenario: str | None) -> int:
+def train(settings: Settings, scenario: str | None, replay: Replay | None = None) -> int:
     """Be one rank, or start the ranks; give the exit status."""
     chosen = trained_scenario(settings, scenario)
     facts = read_rank_facts()
@@ -37,8 +41,13 @@ def train(settings: Settings, scenario: str | None) -> int:
         begin_service(settings, service="trainer", title="reef: trainers")
         return run_ranks(this_command(), settings.training.ranks)
     begin_service(settings, service="trainer", title=f"reef: trainer {facts.rank or 0}")
-    run_rank(trainer_settings(settings, chosen), facts)
+    run_rank(replace(trainer_settings(settings, chosen), replay=replay), facts)
     return 0
+
+
+def replay_of(suffix: str, folder: Path) -> Replay:
+    """Name what `reef replay --out-topics` wrote. Raises RejectedError."""
+    return Replay(topic=replay_topic(TRAINING, suffix), folder=folder.absolute())
 
 
 def abandon_batch(settings: Settings, scenario: str | None, batch_id: BatchId) -> None:

@@ -18,15 +18,17 @@ from schemas.artifact_fetch import FetchedArtifacts
 from schemas.blobs import open_blob_store
 from schemas.errors import RejectedError
 from schemas.recipe import load_recipe
+from schemas.topics import TRAINING
 from trainers.base import Bases, untrained_of
 from trainers.build import Blueprint, build
 from trainers.checkpoint import Checkpoints
 from trainers.cursor import Cursor, LogAccess
 from trainers.export import Exports
 from trainers.lock import only_one
-from trainers.loop import Trainer, run
+from trainers.loop import Log, Trainer, run
 from trainers.metrics import TrainerMetrics
 from trainers.ranks import Ranks, open_ranks
+from trainers.replayed import ReplayedLog
 from trainers.settings import RankFacts, TrainerSettings, device_for, threads_for
 from trainers.state import State, first_state
 from trainers.step import Learner, StepLimits
@@ -51,12 +53,17 @@ def run_rank(settings: TrainerSettings, facts: RankFacts) -> None:
         )
         stack.callback(ranks.close)
         checkpoints = Checkpoints(settings.folder, ranks)
-        cursor = Cursor(log_access(settings), settings.scenario.name)
+        cursor = cursor_of(settings)
         if ranks.is_first:
             stack.enter_context(cursor)
         state = begin(settings, ranks, checkpoints.read_pointer(), cursor)
+        log: Log = cursor
+        if settings.replay is not None:
+            end = ranks.on_first(lambda: replay_end(cursor, settings))
+            log = replayed = ReplayedLog(cursor, settings.folder, state, end=end)
+            is_stopping = either(is_stopping, replayed.is_over)
         learner = build(blueprint, ranks)
-        trainer = _trainer(settings, blueprint, ranks, checkpoints, cursor, learner, is_stopping)
+        trainer = _trainer(settings, blueprint, ranks, checkpoints, log, learner, is_stopping)
         run(trainer, learner, state)
 
 
@@ -95,6 +102,29 @@ def begin(settings: TrainerSettings, ranks: Ranks, state: State | None, cursor: 
     return state
 
 
+def cursor_of(settings: TrainerSettings) -> Cursor:
+    """Give the way to the batches."""
+    topic = TRAINING if settings.replay is None else settings.replay.topic
+    return Cursor(log_access(settings), settings.scenario.name, topic=topic)
+
+
+def replay_end(cursor: Cursor, settings: TrainerSettings) -> int:
+    """Give where a replay's batches end. Raises RejectedError when it has none."""
+    first, end = cursor.bounds()
+    if settings.replay is not None and first == end:
+        raise RejectedError(
+            f"expected batches of {settings.scenario.name} in {settings.replay.topic}, got none: replay a "
+            "range in which batches were sealed",
+            reason="configuration",
+        )
+    return end
+
+
+def either(one: Callable[[], bool], other: Callable[[], bool]) -> Callable[[], bool]:
+    """Hold when one of two does."""
+    return lambda: one() or other()
+
+
 def log_access(settings: TrainerSettings) -> LogAccess:
     """Say where the log and its large fields are."""
     return LogAccess(kafka=settings.kafka, blobs=open_blob_store(settings.blobs_url))
@@ -121,12 +151,12 @@ def _trainer(
     blueprint: Blueprint,
     ranks: Ranks,
     checkpoints: Checkpoints,
-    cursor: Cursor,
+    log: Log,
     learner: Learner,
     is_stopping: Callable[[], bool],
 ) -> Trainer:
     metrics = TrainerMetrics(settings.scenario.name)
-    if ranks.is_first:
+    if ranks.is_first and settings.replay is None:
         metrics.serve(settings.metrics_port)
     training = settings.training
     return Trainer(
@@ -143,7 +173,7 @@ def _trainer(
         ),
         checkpoints=checkpoints,
         exports=Exports(settings.folder, ranks, model_folder=settings.model_folder, lora=blueprint.lora),
-        log=cursor,
+        log=log,
         limits=StepLimits(
             pack_tokens_max=training.pack_tokens_max, gradient_norm_max=training.gradient_norm_max
         ),

@@ -51,11 +51,13 @@ class LogAccess:
 class Cursor:
     """Reads one scenario's batches from an offset on; used inside `with`."""
 
-    def __init__(self, access: LogAccess, scenario: ScenarioName) -> None:
-        self._access, self._scenario = access, scenario
+    def __init__(self, access: LogAccess, scenario: ScenarioName, *, topic: str = TRAINING) -> None:
+        """Read `topic`: the live one, or a replay's."""
+        self._access, self._scenario, self._topic = access, scenario, topic
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="log", daemon=True)
         self._batches: asyncio.Queue[Batch] = asyncio.Queue(maxsize=BATCHES_AHEAD_MAX)
+        self._read_to = 0
         self._reading: Future[None] | None = None
         self._announcing: Future[None] | None = None
 
@@ -83,6 +85,10 @@ class Cursor:
         if self._reading.done():
             self._reading.result()
         return self._call(self._taken(wait_s))
+
+    def is_read_to(self, offset: int) -> bool:
+        """Whether everything below an offset was read, and every batch of it handed out."""
+        return self._read_to >= offset and self._batches.empty()
 
     def announce(self, event: Announcement) -> None:
         """Begin to write an event; it is tried until it stands."""
@@ -119,8 +125,8 @@ class Cursor:
 
     async def _place(self) -> Place:
         async with Publisher(self._access.kafka, blobs=self._access.blobs) as publisher:
-            num_partitions = await publisher.num_partitions(TRAINING)
-        return Place(TRAINING, partition_of(self._scenario.encode(), num_partitions))
+            num_partitions = await publisher.num_partitions(self._topic)
+        return Place(self._topic, partition_of(self._scenario.encode(), num_partitions))
 
     async def _taken(self, wait_s: float) -> Batch | None:
         try:
@@ -147,6 +153,7 @@ class Cursor:
                     for batch in complete:
                         await self._batches.put(batch)
                         behind = batch.next_offset
+                    self._read_to = record.offset + 1
 
         await _until_done("log_awaited", read_on)
 
@@ -156,6 +163,8 @@ class Cursor:
         try:
             event = await resolver.resolve(record)
         except RejectedError as error:
+            if self._topic != TRAINING:
+                raise  # a replay writes nothing live
             await self._publish(rejection(record, error, STAGE))
             return samples, ()
         if not isinstance(event, TrainingSample | BatchSealed) or event.scenario != self._scenario:

@@ -22,6 +22,16 @@ TRAINER_FOLDER = "trainer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A replay to learn from."""
+
+    topic: str
+    """Its training topic."""
+    folder: Path
+    """Where pointer, checkpoints, exports and results go: a live trainer's folder is left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSettings:
     """Everything that one scenario's trainer is told."""
 
@@ -41,10 +51,14 @@ class TrainerSettings:
     """Where releases are."""
     metrics_port: int
     """Of rank 0."""
+    replay: Replay | None = None
+    """Learn from a replay instead of the live log."""
 
     @property
     def folder(self) -> Path:
         """Where this trainer keeps pointer, checkpoints and exports."""
+        if self.replay is not None:
+            return self.replay.folder
         return self.state_dir / TRAINER_FOLDER / self.scenario.name
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
+from traceback import clear_frames
 
 import torch
 from torch.optim import AdamW
@@ -24,6 +25,7 @@ from trainers.critic import TrainedCritic
 from trainers.gradients import clip, gradient_norm
 from trainers.model import Policy
 from trainers.packing import Pack, packs_of
+from trainers.parallel import is_spread, settle
 from trainers.ranks import Ranks
 
 GRAD_NORM = "grad_norm"
@@ -66,7 +68,7 @@ def train(learner: Learner, batch: Batch, ranks: Ranks, limits: StepLimits) -> M
     """Take one step on a batch; give its metrics. All ranks call it together.
 
     Raises RejectedError on all ranks: `non_finite` (gradients are cleared, but a critic may have moved: go
-    back to the checkpoint), `out_of_memory`.
+    back to the checkpoint), `out_of_memory`. Raises UnavailableError `out_of_memory` where we must start anew.
     """
     began_s = perf_counter()
     try:
@@ -74,9 +76,13 @@ def train(learner: Learner, batch: Batch, ranks: Ranks, limits: StepLimits) -> M
     except RuntimeError as error:
         if not _is_out_of_memory(error):
             raise
-        raise _out_of_memory(error, ranks) from error
+        clear_frames(error.__traceback__)  # they hold what filled the memory
+        raise _out_of_memory(error, learner, ranks) from error
     finally:
         learner.optimizer.zero_grad()
+        settle(learner.policy)
+        if learner.critic is not None:
+            settle(learner.critic.network)
     took_s = perf_counter() - began_s
     return metrics | {STEP_S: took_s, TOKENS_PER_S: batch.num_tokens / took_s}
 
@@ -139,12 +145,12 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or CPU_OUT_OF_MEMORY in str(error)
 
 
-def _out_of_memory(error: RuntimeError, ranks: Ranks) -> ReefError:
-    """Alone we go on without the batch; among others, who wait for us in a collective, we cannot."""
+def _out_of_memory(error: RuntimeError, learner: Learner, ranks: Ranks) -> ReefError:
+    """Alone with whole networks we go on without the batch; others wait for us, and FSDP is left half-way."""
     message = (
         f"expected the batch to fit into the memory of rank {ranks.rank}, got {str(error)[:200]}: lower "
         "training.pack_tokens_max or switch training.has_activation_checkpointing on"
     )
-    if ranks.size == 1:
+    if ranks.size == 1 and not is_spread(learner.policy):
         return RejectedError(message, reason="out_of_memory")
     return UnavailableError(message, reason="out_of_memory")

@@ -4,6 +4,7 @@ Not the dependencies: Kafka and lakeFS run elsewhere (`reef stack up`). What run
 which takes seconds to import, so help does without.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,16 +19,41 @@ ScenarioName = Annotated[
 ]
 
 
-def trainer(context: typer.Context, config: ConfigFile = None, scenario: ScenarioName = None) -> None:
+FromReplay = Annotated[
+    str | None,
+    typer.Option(
+        "--from-replay", help="learn from the topics of `reef replay --out-topics SUFFIX`, and tell nobody"
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="with --from-replay: the folder of its checkpoints, results and weights"),
+]
+
+
+def trainer(
+    context: typer.Context,
+    config: ConfigFile = None,
+    scenario: ScenarioName = None,
+    suffix: FromReplay = None,
+    out: Out = None,
+) -> None:
     """Train one scenario, or `abandon BATCH`. Any setting may follow as --section.key value."""
     words = list(context.args)
     abandoned = _abandoned(words)
+    if (suffix is None) != (out is None) or (suffix is not None and abandoned is not None):
+        raise typer.BadParameter(
+            "expected --from-replay SUFFIX with --out FOLDER, and nothing to abandon: give both, or neither"
+        )
     settings = read_configuration(config, words).settings
-    from deploy.training import abandon_batch, train  # noqa: PLC0415 - torch is not needed for help
+    from deploy.training import abandon_batch, replay_of, train  # noqa: PLC0415 - torch is not needed for help
 
-    if abandoned is None:
+    if abandoned is not None:
+        abandon_batch(settings, scenario, abandoned)
+    elif suffix is None or out is None:
         raise typer.Exit(train(settings, scenario))
-    abandon_batch(settings, scenario, abandoned)
+    else:
+        raise typer.Exit(train(settings, scenario, replay_of(suffix, out)))
 
 
 def _abandoned(words: list[str]) -> BatchId | None:

@@ -21,15 +21,15 @@ from deploy.ports import free_port
 from schemas.artifacts import manifest_of, read_manifest, verify_folder
 from schemas.blobs import open_blob_store
 from schemas.bus import KafkaAccess, Publisher, Reader, Resolver, SchemaLog
-from schemas.events import CandidateTrained, TrainingFailed
+from schemas.events import CandidateTrained, TrainingFailed, TrainingSample
 from schemas.ids import BatchId, ScenarioName
 from schemas.manifest import manifest_sha256
 from schemas.partitions import partition_of
 from schemas.topic_admin import ensure_topics
-from schemas.topics import CANDIDATES, TRAINING
+from schemas.topics import CANDIDATES, TOPICS, TRAINING
 from tests.builders import a_training_sample
 from tests.tiny import a_batch, save_tiny_model
-from tests.trainer_runs import path_of
+from tests.trainer_runs import events_in, path_of
 from trainers.batch import Batch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -114,16 +114,21 @@ def running(deployment: Deployment, *words: str) -> Iterator["subprocess.Popen[b
 
 async def send(deployment: Deployment, batch: Batch) -> None:
     async with Publisher(deployment.access, blobs=open_blob_store(deployment.blobs_uri)) as publisher:
-        for index, experience in enumerate(batch.experiences):
-            await publisher.publish(
-                a_training_sample(
-                    batch_id=batch.sealed.batch_id,
-                    scenario=deployment.scenario,
-                    index=index,
-                    experience=replace(experience, scenario=deployment.scenario),
-                )
-            )
+        for sample in samples_of(deployment, batch):
+            await publisher.publish(sample)
         await publisher.publish(batch.sealed)
+
+
+def samples_of(deployment: Deployment, batch: Batch) -> list[TrainingSample]:
+    return [
+        a_training_sample(
+            batch_id=batch.sealed.batch_id,
+            scenario=deployment.scenario,
+            index=index,
+            experience=replace(experience, scenario=deployment.scenario),
+        )
+        for index, experience in enumerate(batch.experiences)
+    ]
 
 
 Announced = CandidateTrained | TrainingFailed
@@ -281,9 +286,56 @@ def test_only_a_batch_that_is_ahead_can_be_abandoned(deployment: Deployment) -> 
     assert "no-such-batch, which is not there" in said
 
 
+async def send_replay(deployment: Deployment, topic: str, *batches: Batch) -> None:
+    """Write what `reef replay --out-topics` would."""
+    await ensure_topics(deployment.access, specs=[replace(TOPICS[TRAINING], name=topic)], num_partitions=8)
+    async with Publisher(deployment.access, blobs=open_blob_store(deployment.blobs_uri)) as publisher:
+        for batch in batches:
+            for sample in samples_of(deployment, batch):
+                await publisher.publish(sample, topic=topic)
+            await publisher.publish(batch.sealed, topic=topic)
+
+
+def test_a_replay_is_trained_to_its_end_on_its_own_weights_and_nobody_is_told(deployment: Deployment) -> None:
+    """Issue 9: the second batch goes on from the first one's weights, whatever base was recorded."""
+    suffix, out = uuid4().hex[:12], deployment.folder / "what-if"
+    words = ("--from-replay", suffix, "--out", str(out))
+    topic = f"{TRAINING}.replay.{suffix}"
+    asyncio.run(send_replay(deployment, topic))
+    code, said = run_to_its_end(deployment, *words)
+    assert code == 2
+    assert f"expected batches of {deployment.scenario} in {topic}, got none" in said
+    asyncio.run(send_replay(deployment, topic, *[deployment.batch(seq) for seq in range(2)]))
+    for _ in range(2):  # the second time there is nothing left to do
+        code, said = run_to_its_end(deployment, *words)
+        assert code == 0, said
+        found = events_in(out / "results.jsonl")
+        assert [(one["batch_seq"], one["step"], one["optimizer"]) for one in found] == [
+            (0, 1, "fresh"),
+            (1, 2, "kept"),
+        ]
+    weights = path_of(found[-1]["artifact_uri"])
+    assert weights.parent == out / "exports"
+    verify_folder(weights, read_manifest(weights)[0])
+    assert asyncio.run(num_announced(deployment)) == 0
+
+
+async def num_announced(deployment: Deployment) -> int:
+    """Count what is in the live log of this scenario's candidates."""
+    partition = partition_of(deployment.scenario.encode(), 8)
+    async with Reader(deployment.access) as reader, SchemaLog(deployment.access) as schemas:
+        resolver = Resolver(schemas, open_blob_store(deployment.blobs_uri))
+        first = await reader.log_start(CANDIDATES, partition)
+        found = [
+            await resolver.resolve(each) async for each in reader.read_to_end(CANDIDATES, partition, first)
+        ]
+    return sum(isinstance(event, Announced) and event.scenario == deployment.scenario for event in found)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (("--from-replay", "whatever"), "expected --from-replay SUFFIX with --out FOLDER"),
         (("--training.target", "none"), "expected one scenario to train, got 0"),
         (("--scenario", "another"), "expected one scenario to train, got 0"),
     ],
