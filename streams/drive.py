@@ -45,6 +45,8 @@ GATHER_S = 0.03
 """How long records wait for company: Faust delivers a few at a time, and a transaction has its price."""
 INBOX_RECORDS_MAX = 5_000
 """Beyond it Faust waits for the partition."""
+LOOK_S = 5.0
+"""How often a partition that hears nothing looks at its log: Faust once passed one over for a minute."""
 PATIENCE_S = 30.0
 """How long a partition tries without progress before the process ends."""
 RETRY_S = 0.5
@@ -110,6 +112,8 @@ class Surroundings:
     """Whether Faust says that a partition is ours."""
     end_process: Callable[[str], NoReturn]
     """Ends everything at once: nothing uncommitted is lost, since the log has it."""
+    look_s: float = LOOK_S
+    """Least time between two looks of a partition that hears nothing."""
     limits: BusLimits = field(default_factory=BusLimits)
     """How long Kafka may take to answer a partition."""
 
@@ -157,6 +161,11 @@ class Partition:
         self._running.set()
         self._is_closing = False
         self._ticked_s = 0.0
+        self._looked_s = monotonic()
+        self._seen_end = 0
+        """Where the log ended at the last look."""
+        self._empty_until = 0
+        """Below it a look found nothing but markers of transactions."""
         self._failing_since_s: float | None = None
         self._broken_steps: Counter[int] = Counter()
         """How often a step broke, by offset: of records that are not committed yet."""
@@ -299,14 +308,15 @@ class Partition:
     # ---- batches -------------------------------------------------------------------------------------------
 
     async def _next_records(self) -> list[Record]:
-        """Wait for records, or write a tick when one is due."""
+        """Wait for records; meanwhile write a tick when one is due, and look for what was not delivered."""
         while not self._inbox and not self._is_closing:
             self._stir.clear()
             try:
-                async with asyncio.timeout(self._around.tick_s if self.processor.is_ticked else None):
+                async with asyncio.timeout(min(self._around.tick_s, self._around.look_s)):
                     await self._stir.wait()
             except TimeoutError:
                 await self._tick_if_due()
+                self._inbox.extend(await self._passed_over())
         if len(self._inbox) < BATCH_RECORDS_MAX and not self._is_closing:
             await asyncio.sleep(GATHER_S)
         await self._running.wait()
@@ -315,7 +325,9 @@ class Partition:
         return await self._without_gaps(taken)
 
     async def _tick_if_due(self) -> None:
-        deadline_us = None if self.state is None else self.state.earliest_deadline_us()
+        if self.state is None or not self.processor.is_ticked:
+            return
+        deadline_us = self.state.earliest_deadline_us()
         if deadline_us is None or deadline_us > time_ns() // 1_000:
             return
         if monotonic() - self._ticked_s >= self._around.tick_s:
@@ -323,6 +335,27 @@ class Partition:
             await self._around.ticker.publish(
                 ClockTicked(), topic=self.place.topic, partition=self.place.partition
             )
+
+    async def _passed_over(self) -> Sequence[Record]:
+        """Read what the log held a look ago and Faust has not delivered since; none while Kafka is away."""
+        if monotonic() - self._looked_s < self._around.look_s:
+            return ()
+        first, last = self.next_offset, min(self._seen_end, self.next_offset + BATCH_RECORDS_MAX) - 1
+        try:
+            async with self._around.reading:
+                reader = self._around.reader
+                self._seen_end = await reader.end_offset(*self.place)
+                if last < max(first, self._empty_until):
+                    return ()
+                records = [record async for record in reader.read_range(*self.place, first, last)]
+        except UnavailableError as error:
+            self._log.warning("look_failed", reason=error.reason)
+            return ()
+        finally:
+            self._looked_s = monotonic()
+        self._empty_until = last + 1
+        self._around.metrics.undelivered(len(records))
+        return records
 
     async def _without_gaps(self, taken: Iterable[Record]) -> list[Record]:
         """Give every record up to the last delivered one: where offsets are missing, all are read again."""

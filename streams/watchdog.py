@@ -12,7 +12,7 @@ from typing import NoReturn, Self
 
 import structlog
 
-from schemas.bus import KafkaAccess, Reader
+from schemas.bus import BusLimits, KafkaAccess, Reader
 from schemas.errors import ConflictError, UnavailableError
 from schemas.records import Place
 from streams.drive import Partition
@@ -35,10 +35,12 @@ class Watchdog:
         *,
         still_s_max: float = STILL_S_MAX,
         look_s: float = LOOK_S,
+        limits: BusLimits | None = None,
     ) -> None:
         """Ask `partitions` for those that are ours at each look."""
         self._access, self._partitions, self._end_process = access, partitions, end_process
         self._still_s_max, self._look_s = still_s_max, look_s
+        self._limits = limits
         self._stop = Event()
         self._empty_until: dict[Place, tuple[int, int]] = {}
         """Where a look found markers only: from and until which offset."""
@@ -69,7 +71,7 @@ class Watchdog:
 
     async def _look_closer(self, still: list[Partition]) -> None:
         try:
-            async with Reader(self._access) as reader:
+            async with Reader(self._access, limits=self._limits) as reader:
                 ends = await reader.bounds([partition.place for partition in still])
                 for partition in still:
                     if await self._has_more(reader, partition, ends[partition.place].end):

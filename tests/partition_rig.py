@@ -46,6 +46,7 @@ class PartitionRig:
     reader: Reader
     another_reader: Reader
     is_assigned: bool = True
+    look_s: float = 60
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     ended: "asyncio.Future[str]" = field(default_factory=asyncio.Future)
 
@@ -101,6 +102,7 @@ class PartitionRig:
             opening=asyncio.Semaphore(1),
             ticker=self.publisher,
             tick_s=60,
+            look_s=self.look_s,
             metrics=StreamMetrics(self.registry),
             is_assigned=lambda _: self.is_assigned,
             end_process=self.end_process,

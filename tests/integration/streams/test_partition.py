@@ -10,8 +10,10 @@ from struct import pack
 from typing import NoReturn
 
 import pytest
+from structlog.testing import capture_logs
 
-from schemas.bus import TransactionalPublisher
+from deploy.ports import free_port
+from schemas.bus import BusLimits, TransactionalPublisher
 from schemas.codec import encode
 from schemas.contract import fingerprint_of, newest_versions, parsed
 from schemas.errors import UnavailableError
@@ -22,7 +24,7 @@ from streams.drive import Partition
 from streams.outputs import Fetched, Output, Timed
 from streams.session_state import SessionState
 from streams.watchdog import Watchdog
-from tests.partition_rig import WITHIN_S, PartitionRig, a_log, a_partition_rig
+from tests.partition_rig import WITHIN_S, EndedError, PartitionRig, a_log, a_partition_rig
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -174,6 +176,42 @@ async def test_an_event_that_only_newer_streams_know_ends_the_process(rig: Parti
     rig.partition()
     assert "upgrade streams first" in await asyncio.wait_for(rig.ended, WITHIN_S)
     assert await rig.records(rig.state) == []
+
+
+async def test_what_faust_passes_over_is_read_from_the_log(rig: PartitionRig) -> None:
+    """Once it delivered nothing of one partition for a minute; markers of transactions do not stop it."""
+    rig.look_s = 0.1
+    first, *rest = a_log()
+    await rig.write(first)
+    partition = rig.partition()
+    await rig.until(lambda: partition.state is not None)
+    await rig.write(*rest)
+    await rig.until(lambda: partition.next_offset == 1 + len(rest))
+    async with TransactionalPublisher(rig.access, f"{rig.topic}-other", blobs=rig.blobs) as other:
+        with suppress(GivenUpError):
+            await give_up(other, rig.log)
+    await rig.write(first)
+    await rig.until(lambda: partition.next_offset > 1 + len(rest))
+    await partition.close()
+    await rig.is_as_folded()
+    assert rig.registry.get_sample_value("reef_streams_undelivered_events_total") == len(rest) + 1
+
+
+async def test_the_watchdog_does_nothing_while_kafka_is_away(rig: PartitionRig) -> None:
+    """STREAMS 9: waiting is right then."""
+    partition = Partition(rig.processor(), 0, rig.surroundings())
+    away = replace(rig.access, bootstrap=f"127.0.0.1:{free_port()}")
+    barked: list[str] = []
+
+    def bark(why: str) -> NoReturn:
+        barked.append(why)
+        raise EndedError(why)
+
+    with capture_logs() as lines:
+        limits = BusLimits(open_deadline_s=0.2)
+        with Watchdog(away, lambda: [partition], bark, still_s_max=0.0, look_s=0.1, limits=limits):
+            await rig.until(lambda: sum(one["event"] == "watchdog_sees_nothing" for one in lines) >= 2)
+    assert barked == []
 
 
 async def test_the_watchdog_ends_what_stands_still_while_its_log_goes_on_and_nothing_else(
