@@ -23,7 +23,7 @@ from deploy.commands.serve import serve_in_background, serving_of
 from deploy.configuration import read_configuration
 from deploy.demo.picture import draw
 from deploy.demo.screen import screen, timeline
-from deploy.demo.story import Story
+from deploy.demo.story import BatchStory, Story
 from deploy.demo.watching import watching
 from deploy.services import gateway_url
 from recipes.sao.examples.concise.traffic import SCENARIO, TOKENS_MAX, Answered, Failed, play
@@ -129,14 +129,19 @@ async def learn(
                     playing.result()  # a bug of the traffic's is not waited for
                 live.update(screen(story, _note(users, settings)), refresh=True)
                 await asyncio.sleep(REFRESH_S)
-            last = story.sealed[-1]
-            while last.first_token_us is None and last.verdict in (None, "accepted"):
+            last, deadline_s = story.sealed[-1], time.monotonic() + SETTLED_S_MAX
+            while is_under_way(last) and time.monotonic() < deadline_s:
                 live.update(screen(story, "the last batch becomes a release …"), refresh=True)
                 await asyncio.sleep(REFRESH_S)
             live.update(screen(story, "learned" if story.has_learned else "not learned"), refresh=True)
     finally:
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
+
+
+def is_under_way(batch: BatchStory) -> bool:
+    """Whether a batch may still become answers: not when it was rejected."""
+    return batch.first_token_us is None and batch.verdict in (None, "accepted")
 
 
 def _note(users: Users, settings: Settings) -> str:
