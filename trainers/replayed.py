@@ -1,7 +1,8 @@
 """Shell: a replay's training topic as the log of a trainer that nobody waits for.
 
-`reef trainer --from-replay` runs it. The first batch starts from the base that it names, every later one from what the batch before it gave: the
-recorded releases are another run's. What would be announced stands in a file; Kafka is only read.
+`reef trainer --from-replay` runs it. The first batch starts from the base that it names, every later one from
+what the batch before it gave: the recorded releases are another run's. What would be announced stands in a
+file; Kafka is only read.
 """
 
 import json
