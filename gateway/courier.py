@@ -119,12 +119,15 @@ class Courier:
                 limits=OFTEN,
             )
             following.listen(self._hear)
-            following.watch(lambda problem: self._frames.send(Followed(problem=problem)))
+            following.watch(self._tell)
             self._frames.send(ScenariosMoved())
             async with following:
                 await asyncio.get_running_loop().create_future()
         finally:
             views.close()
+
+    def _tell(self, problem: str | None, as_of_us: int) -> None:
+        self._frames.send(Followed(problem=problem, as_of_us=as_of_us))
 
     async def _hear(self, event: Event) -> None:
         if isinstance(event, ScenarioConfigured):

@@ -54,6 +54,8 @@ class CourierProcess:
         self._numbers = count(1)
         self._follow: Follow | None = None
         self._problem: str | None = NOT_READ_YET
+        self.as_of_us = 0
+        """Up to when the views have the log's traffic; 0 before they do."""
         self.pid: int | None = None
         """Of the process that runs now."""
         self._live, self._tried = asyncio.Event(), asyncio.Event()
@@ -166,7 +168,7 @@ class CourierProcess:
             case Done():
                 self._resolve(news)
             case Followed():
-                self._problem = news.problem
+                self._problem, self.as_of_us = news.problem, max(self.as_of_us, news.as_of_us)
                 if news.problem is None:
                     self._live.set()
             case ScenariosMoved():

@@ -94,10 +94,12 @@ class Done(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Followed(Struct, frozen=True, tag=True, kw_only=True):
-    """How following goes, said when it changes."""
+    """How following goes, said when it changes and every second."""
 
     problem: str | None
     """What keeps the views from following; None when the log was read to its end."""
+    as_of_us: int
+    """Up to when they have the log; microseconds UTC, 0 before they do."""
 
 
 class ScenariosMoved(Struct, frozen=True, tag=True, kw_only=True):

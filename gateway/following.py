@@ -5,6 +5,7 @@ Not a processor: nothing is decided here, and when the log is away the views are
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -24,12 +25,17 @@ SLICE_EVENTS = 16
 """Events decoded before answers have their turn again."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 10.0
 
+TELL_EVERY_S = 1.0
+"""Least time between two words on how old the views are."""
+
 NOT_READ_YET = "expected the log to be read, got no answer from Kafka yet"
 RARE = BusLimits(fetch_wait_ms=500)
 """Of topics where little comes: an event is handed out at once, and silence costs two requests a second."""
 OFTEN = BusLimits(fetch_wait_ms=250, fetch_bytes_min=1024 * 1024)
 """Of topics that grow with every call: a fetch costs broker and reader the same however little it brings."""
 
+Watch = Callable[[str | None, int], None]
+"""Hears what keeps the views from following, and up to when they have the log; microseconds UTC."""
 Listener = Callable[[Event], Awaitable[None]]
 """Hears each event after the views have it."""
 
@@ -52,7 +58,10 @@ class Following:
         self._access, self._views, self._blobs, self._topics = access, views, blobs, topics
         self._limits = limits or RARE
         self._places = [Place(topic, n) for topic in topics for n in range(num_partitions)]
-        self._watch: Callable[[str | None], None] = _nobody
+        self._watch: Watch = _nobody
+        self._told_s = 0.0
+        self.as_of_us = 0
+        """Up to when the views have the log; 0 before they do."""
         self._listeners: list[Listener] = []
         self._live = asyncio.Event()
         self._moved = asyncio.Condition()
@@ -62,8 +71,8 @@ class Following:
         """Have events told to somebody; call it before this is opened."""
         self._listeners.append(listener)
 
-    def watch(self, watch: Callable[[str | None], None]) -> None:
-        """Have somebody told when what keeps the views from following changes, or ends."""
+    def watch(self, watch: Watch) -> None:
+        """Have somebody told how it goes: when that changes, and every second while it goes on."""
         self._watch = watch
 
     async def __aenter__(self) -> Self:
@@ -115,7 +124,7 @@ class Following:
     def _find(self, problem: str | None) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._watch(problem)
+            self._watch(problem, self.as_of_us)
 
     async def _follow(self, reader: Reader) -> None:
         bounds = await reader.bounds(self._places)
@@ -130,16 +139,24 @@ class Following:
         while True:
             records = await reader.poll(POLL_S)
             if not records:
+                self._have_until(time.time_ns() // 1000)
                 self._find(None)
                 self._live.set()
                 continue
             seen = await self._decoded(records, resolver)
             await self._views.apply(seen, _positions(records))
+            self._have_until(max(record.timestamp_us for record in records))
             for one in seen:
                 for listener in self._listeners:
                     await listener(one.event)
             async with self._moved:
                 self._moved.notify_all()
+
+    def _have_until(self, time_us: int) -> None:
+        self.as_of_us = max(self.as_of_us, time_us)
+        if time.monotonic() - self._told_s >= TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            self._watch(self._problem, self.as_of_us)
 
     async def _decoded(self, records: Sequence[Record], resolver: Resolver) -> list[Seen]:
         seen: list[Seen] = []
@@ -159,5 +176,5 @@ def _positions(records: Sequence[Record]) -> Mapping[Place, int]:
     return {Place(record.topic, record.partition): record.offset + 1 for record in records}
 
 
-def _nobody(_: str | None) -> None:
+def _nobody(problem: str | None, as_of_us: int) -> None:
     """Watch without telling anybody."""

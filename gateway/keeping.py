@@ -30,6 +30,7 @@ from gateway.reporting import IdIndex, Reporting, ReportMetrics
 from gateway.scenario_routes import ScenarioParts, scenario_router
 from gateway.scenarios import ScenarioOptions, Scenarios
 from gateway.views import Views
+from gateway.views_metrics import show_views_lag
 from schemas.blobs import open_blob_store
 from schemas.bus import KafkaAccess
 from schemas.logs import LogFormat
@@ -168,6 +169,7 @@ def _composed(
         receipt_keys=options.scenarios.receipt_keys,
         num_partitions=options.outbox.num_partitions,
     )
+    show_views_lag(registry, lambda: min(opened.following.as_of_us, opened.courier.as_of_us))
     search = LogSearch(options.access, num_partitions=options.outbox.num_partitions)
     explaining = Explaining(views=views, lookup=lookup, catalog=catalog, search=search)
     commands = ChainCommands(

@@ -108,11 +108,19 @@ async def test_a_gateway_that_starts_without_a_broker_answers_and_catches_up_lat
         receipt, seconds = await asyncio.to_thread(_call_and_report, client, scenario)
         assert seconds < 20
         assert (await asyncio.to_thread(client.get, f"/reef/records/{receipt}"))["state"] == "pending"
+        assert views_lag_s(rig) == float("inf"), "the log was never read"
         await asyncio.to_thread(kafka.start)
         await asyncio.to_thread(kafka.wait_ready)
         calls, reports = await events_in_log(access, rig, scenario)
         assert ([call.receipt for call in calls], len(reports)) == ([receipt], 1)
         await _until_placed(rig, client, receipt)
+        assert views_lag_s(rig) < float("inf")
+
+
+def views_lag_s(rig: KeepingRig) -> float:
+    lag_s = rig.registry.get_sample_value("reef_gateway_views_lag_seconds")
+    assert lag_s is not None
+    return lag_s
 
 
 def _call_and_report(client: ReefClient, scenario: str) -> tuple[str, float]:

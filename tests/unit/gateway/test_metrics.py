@@ -1,6 +1,7 @@
 """What is documented is counted, and what is counted is documented."""
 
 import re
+import time
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,6 +12,7 @@ from gateway.outbox_metrics import OutboxMetrics
 from gateway.reporting import ReportMetrics
 from gateway.swap_metrics import SwapMetrics
 from gateway.tallies import Spread, Tallies, Tally
+from gateway.views_metrics import show_views_lag
 
 DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(reef_gateway_\w+)` \| (\w+) \|", re.MULTILINE)
@@ -20,11 +22,23 @@ def test_the_table_of_metrics_is_what_the_gateway_registers() -> None:
     registry = CollectorRegistry()
     for metrics in (CallMetrics, OutboxMetrics, ReportMetrics, SwapMetrics):
         metrics(registry)
+    show_views_lag(registry, lambda: 0)
     counted = set()
     for family in registry.collect():
         suffix = "_total" if family.type == "counter" else ""
         counted.add((family.name + suffix, family.type))
     assert set(ROW.findall(DOC.read_text())) == counted
+
+
+def test_the_views_lag_grows_from_when_they_last_had_the_log() -> None:
+    registry = CollectorRegistry()
+    as_of_us = 0
+    show_views_lag(registry, lambda: as_of_us)
+    assert registry.get_sample_value("reef_gateway_views_lag_seconds") == float("inf")
+    as_of_us = time.time_ns() // 1000 - 5_000_000
+    lag_s = registry.get_sample_value("reef_gateway_views_lag_seconds")
+    assert lag_s is not None
+    assert 5 <= lag_s <= 5 + (time.time_ns() // 1000 - 5_000_000 - as_of_us) / 1e6
 
 
 def test_tallies_read_as_prometheus_own_do() -> None:
