@@ -38,7 +38,8 @@ bench: setup  ## Measure speed, as ratios of one run.
 faults: setup  ## Kill everything, hundreds of times; takes long.
 	@$(PYTHON) -m pytest -m faults
 
-soak: setup  ## Send the gateway 100,000 calls and abandon 1,000 streams: its memory must stay flat.
+soak: setup  ## Half an hour of the whole loop, then 100,000 calls to the gateway: memory must stay flat.
+	@$(PYTHON) -m tests.bench.bench_soak 30
 	@$(PYTHON) -m tests.bench.bench_memory 100000 1000
 
 up: setup  ## Start Kafka, lakeFS and the engine.
