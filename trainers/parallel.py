@@ -34,8 +34,8 @@ def spread(
     policy = _mixed(precision)
     for layer in layers_of(network):
         fully_shard(layer, mesh=ranks.mesh, mp_policy=policy)
-    as_they_are = replace(policy, cast_forward_inputs=False)  # in bf16 a pack's temperature 0.7 would be 0.699
-    fully_shard(network, mesh=ranks.mesh, mp_policy=as_they_are)
+    uncast = replace(policy, cast_forward_inputs=False)  # a pack's temperature 0.7 would be 0.699 in bf16
+    fully_shard(network, mesh=ranks.mesh, mp_policy=uncast)
 
 
 def is_spread(network: nn.Module) -> bool:

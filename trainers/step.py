@@ -68,7 +68,7 @@ def train(learner: Learner, batch: Batch, ranks: Ranks, limits: StepLimits) -> M
     """Take one step on a batch; give its metrics. All ranks call it together.
 
     Raises RejectedError on all ranks: `non_finite` (gradients are cleared, but a critic may have moved: go
-    back to the checkpoint), `out_of_memory`. Raises UnavailableError `out_of_memory` where we must start anew.
+    back to the checkpoint), `out_of_memory`; UnavailableError `out_of_memory` where all must start anew.
     """
     began_s = perf_counter()
     try:
