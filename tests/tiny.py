@@ -26,7 +26,9 @@ VOCAB_SIZE = 96
 SAO_OBJECTIVE = "recipes.sao.objective:SAOObjective"
 
 
-def save_tiny_model(folder: Path, *, seed: int = 0, is_tied: bool = True) -> Path:
+def save_tiny_model(
+    folder: Path, *, seed: int = 0, is_tied: bool = True, head_dim: int | None = None
+) -> Path:
     """Write a two-layer Llama with random weights."""
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
@@ -35,6 +37,7 @@ def save_tiny_model(folder: Path, *, seed: int = 0, is_tied: bool = True) -> Pat
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=256,
         tie_word_embeddings=is_tied,
     )
