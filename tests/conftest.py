@@ -49,6 +49,8 @@ class EngineEndpoint:
     url: str
     model: str
     model_dir: Path
+    pid: int
+    """Of the server; engine core and workers are its children."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -153,6 +155,12 @@ def _running_engine(model: str, cache_dir: Path, state_dir: Path) -> Iterator[En
     try:
         engine.start()
         engine.wait_ready()
-        yield EngineEndpoint(url=engine.url, model=engine.model.name, model_dir=Path(engine.model.source))
+        assert engine.daemon.pid is not None
+        yield EngineEndpoint(
+            url=engine.url,
+            model=engine.model.name,
+            model_dir=Path(engine.model.source),
+            pid=engine.daemon.pid,
+        )
     finally:
         engine.stop()
