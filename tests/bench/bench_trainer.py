@@ -13,7 +13,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from deploy.embedded.model import prepare_model
 from deploy.settings import read_cache_dir
-from schemas.events import ArtifactKind, OptimizerState
+from schemas.events import ArtifactKind, ExperienceAssembled, OptimizerState
 from schemas.packed import (
     floats,
     num_tokens,
@@ -56,12 +56,18 @@ CHUNK_BYTES = 16 * 1024 * 1024
 MIB = 1024 * 1024
 
 
-def a_batch(seq: int) -> Batch:
+def a_batch(
+    seq: int,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    prompt_tokens: tuple[int, int] = PROMPT_TOKENS,
+    answer_tokens: tuple[int, int] = ANSWER_TOKENS,
+) -> Batch:
     """Build samples of uneven lengths, as chat makes them."""
     chance = np.random.default_rng(seq)
     made = []
-    for _ in range(NUM_SAMPLES):
-        num_prompt, num_answer = int(chance.integers(*PROMPT_TOKENS)), int(chance.integers(*ANSWER_TOKENS))
+    for _ in range(num_samples):
+        num_prompt, num_answer = int(chance.integers(*prompt_tokens)), int(chance.integers(*answer_tokens))
         num = num_prompt + num_answer
         logprobs = np.concatenate([np.zeros(num_prompt), -chance.exponential(2.0, num_answer)])
         made.append(
@@ -91,7 +97,7 @@ class PlainLoop:
 
     def step(self, batch: Batch) -> None:
         """Take one step."""
-        ids, filled, actions, behavior, rewards = padded(batch)
+        ids, filled, actions, behavior, rewards = padded(batch.experiences)
         body: nn.Module = self.model.base_model
         output: nn.Module = self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
         hidden = body(input_ids=ids, attention_mask=filled, use_cache=False).last_hidden_state[:, :-1]
@@ -117,18 +123,18 @@ class PlainLoop:
         self.optimizer.zero_grad()
 
 
-def padded(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def padded(samples: Sequence[ExperienceAssembled]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Lay samples side by side, filled up on the right."""
-    longest = max(num_tokens(one.token_ids) for one in batch.experiences)
-    ids, filled = torch.zeros((2, NUM_SAMPLES, longest), dtype=torch.int64)
-    actions, behavior = filled.bool(), torch.zeros((NUM_SAMPLES, longest))
-    for row, one in enumerate(batch.experiences):
+    longest = max(num_tokens(one.token_ids) for one in samples)
+    ids, filled = torch.zeros((2, len(samples), longest), dtype=torch.int64)
+    actions, behavior = filled.bool(), torch.zeros((len(samples), longest))
+    for row, one in enumerate(samples):
         num = num_tokens(one.token_ids)
         ids[row, :num] = torch.from_numpy(tokens(one.token_ids).astype(np.int64))
         filled[row, :num] = 1
         actions[row, :num] = torch.tensor(list(one.loss_mask), dtype=torch.bool)
         behavior[row, :num] = torch.from_numpy(floats(one.logprobs).copy())
-    return ids, filled, actions, behavior, torch.tensor([one.reward or 0.0 for one in batch.experiences])
+    return ids, filled, actions, behavior, torch.tensor([one.reward or 0.0 for one in samples])
 
 
 def plain_advantages(rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
