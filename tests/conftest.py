@@ -91,27 +91,31 @@ def make_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
     return tmp_path_factory.mktemp
 
 
-@pytest.fixture(scope="session")
-def kafka_factory(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[Callable[[], Kafka]]:
-    """Make running brokers of one's own: `kafka.stop()`, `.daemon.kill()`, `.start()`, `.wait_ready()`."""
+@contextmanager
+def running_kafka(state_dir: Path) -> Iterator[Kafka]:
+    """Run a broker: `.stop()`, `.daemon.kill()`, `.start()`, `.wait_ready()`."""
+    kafka = Kafka(KafkaOptions(state_dir=state_dir, cache_dir=read_cache_dir(), port=free_port()))
+    kafka.prepare()
+    try:
+        kafka.start()
+        kafka.wait_ready()
+        yield kafka
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture
+def kafka_factory(make_state_dir: Callable[[str], Path]) -> Iterator[Callable[[], Kafka]]:
+    """Make running brokers of one test's own; they end with it, since even idle ones take their share."""
     with ExitStack() as stack:
-
-        def make() -> Kafka:
-            options = KafkaOptions(state_dir=make_state_dir("kafka"), cache_dir=cache_dir, port=free_port())
-            kafka = Kafka(options)
-            kafka.prepare()
-            stack.callback(kafka.stop)
-            kafka.start()
-            kafka.wait_ready()
-            return kafka
-
-        yield make
+        yield lambda: stack.enter_context(running_kafka(make_state_dir("kafka")))
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(kafka_factory: Callable[[], Kafka]) -> str:
+def kafka_bootstrap(make_state_dir: Callable[[str], Path]) -> Iterator[str]:
     """The address of a real broker that all tests share: name topics so that they do not meet."""
-    return kafka_factory().bootstrap
+    with running_kafka(make_state_dir("kafka")) as kafka:
+        yield kafka.bootstrap
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from schemas.events import InferenceCompleted
 from schemas.topic_admin import ensure_topics
 from schemas.topics import INTERACTIONS
 from tests.builders import an_inference_completed
+from tests.conftest import running_kafka
 from tests.contract.bus.conftest import everything
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -25,9 +27,10 @@ NUM_BEFORE, NUM_MEANWHILE = 300, 300
 
 
 @pytest.fixture(scope="module")
-def broker(kafka_factory: Callable[[], Kafka]) -> Kafka:
+def broker(make_state_dir: Callable[[str], Path]) -> Iterator[Kafka]:
     """Make a broker that no other module uses."""
-    return kafka_factory()
+    with running_kafka(make_state_dir("kafka")) as kafka:
+        yield kafka
 
 
 async def come_back(broker: Kafka) -> None:
