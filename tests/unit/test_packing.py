@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from schemas.packed import floats, tokens
 from tests.tiny import a_batch
@@ -83,6 +84,30 @@ def test_the_block_mask_for_cuda_says_the_same() -> None:
     zero = torch.zeros((), dtype=torch.int64)
     dense = block.mask_mod(zero, zero, n[:, None], n[None, :])
     assert torch.equal(dense, document_mask(packed.documents, packed.positions)[0, 0])
+
+
+def blocks_of(mask: BlockMask, kind: str) -> list[set[int]]:
+    """For each row of blocks, the columns that are there."""
+    num_blocks, indices = getattr(mask, f"{kind}_num_blocks"), getattr(mask, f"{kind}_indices")
+    rows = zip(num_blocks[0, 0].tolist(), indices[0, 0].tolist(), strict=True)
+    return [set(columns[:num]) for num, columns in rows]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.one_of(st.integers(1, 40), st.integers(1, 300)), min_size=1, max_size=6))
+@example([1])
+@example([128, 128])
+@example([512])
+@example([513, 100])
+def test_the_blocks_for_cuda_are_those_that_every_pair_of_tokens_gives(lengths: list[int]) -> None:
+    documents = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    found = document_block_mask(documents, positions)
+    num = sum(lengths)
+    expected = create_block_mask(found.mask_mod, B=1, H=None, Q_LEN=num, KV_LEN=num, device="cpu")
+    for kind in ("kv", "full_kv", "q", "full_q"):
+        assert blocks_of(found, kind) == blocks_of(expected, kind)
+    assert (found.seq_lengths, found.BLOCK_SIZE) == (expected.seq_lengths, expected.BLOCK_SIZE)
 
 
 @pytest.mark.parametrize("num_samples", [1, 7])
