@@ -3,7 +3,7 @@
 Tokens per second of our step in bf16, with packs of several sizes, beside a plain loop of the same
 mathematics (padded rows, autocast, no ranks). The weights are random, of SmolLM2-135M's shape: speed does not
 depend on what they know. Of several steps the best and the median count, by the wall clock; padding is no
-token. Prints one JSON line.
+token. Prints JSON lines; only ratios within one run compare.
 """
 
 import json
@@ -122,8 +122,8 @@ def our_step(folder: Path, ranks: Ranks, pack_tokens: int, **training: Any) -> C
     return lambda batch: train(learner, batch, ranks, limits)
 
 
-def measure(name: str, make: Callable[[], Callable[[Batch], object]]) -> dict[str, float]:
-    """Take steps of one kind: tokens per second, the first step's time, the peak of memory."""
+def measure(name: str, make: Callable[[], Callable[[Batch], object]]) -> float:
+    """Take steps of one kind and tell of them; give tokens per second."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     step, rates, first_s = make(), [], 0.0
@@ -138,31 +138,37 @@ def measure(name: str, make: Callable[[], Callable[[Batch], object]]) -> dict[st
         took_s = time.perf_counter() - began_s
         first_s = first_s or took_s
         rates.append(batch.num_tokens / took_s)
-    return {
-        f"{name}_tokens_per_s": max(rates[NUM_WARM_UPS:]),
-        f"{name}_tokens_per_s_median": median(rates[NUM_WARM_UPS:]),
-        f"{name}_first_step_s": first_s,
-        f"{name}_peak_mib": torch.cuda.max_memory_allocated() / MIB,
+    found = {
+        "tokens_per_s": max(rates[NUM_WARM_UPS:]),
+        "tokens_per_s_median": median(rates[NUM_WARM_UPS:]),
+        "first_step_s": first_s,
+        "peak_mib": torch.cuda.max_memory_allocated() / MIB,
     }
+    tell(what=name, **found)
+    return found["tokens_per_s"]
+
+
+def tell(**figures: str | float) -> None:
+    """Print one line."""
+    rounded = {name: round(it, 3) if isinstance(it, float) else it for name, it in figures.items()}
+    sys.stdout.write(json.dumps({"bench": "cuda"} | rounded) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    """Measure everything and print one line."""
+    """Measure one kind after the other."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     device = torch.device("cuda", 0)
+    tell(gpu=torch.cuda.get_device_name(), torch=torch.__version__)
     ranks = open_ranks(rank=0, size=1, rendezvous=None, device=device, timeout_s=60)
     with tempfile.TemporaryDirectory() as name:
         folder = save_model(Path(name))
-        found = measure("plain", lambda: PlainLoop(folder, device).step)
-        for num in PACK_TOKENS:
-            found |= measure(f"ours_{num}", partial(our_step, folder, ranks, num))
+        plain = measure("plain", lambda: PlainLoop(folder, device).step)
+        ours = [measure(f"packs of {num}", partial(our_step, folder, ranks, num)) for num in PACK_TOKENS]
         recomputing = partial(our_step, folder, ranks, PACK_TOKENS[-1], has_activation_checkpointing=True)
-        found |= measure("recomputed", recomputing)
+        measure("recomputed", recomputing)
     ranks.close()
-    best = max(found[f"ours_{num}_tokens_per_s"] for num in PACK_TOKENS)
-    facts = {"bench": "cuda", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    figures = {"ratio": best / found["plain_tokens_per_s"]} | found
-    sys.stdout.write(json.dumps(facts | {name: round(value, 3) for name, value in figures.items()}) + "\n")
+    tell(ratio=max(ours) / plain)
 
 
 if __name__ == "__main__":
