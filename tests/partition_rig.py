@@ -149,10 +149,11 @@ class PartitionRig:
         return {key: value for key, value in entries.items() if not key.startswith(b"@")}
 
     async def refused(self) -> list[EventRejected]:
-        """What was refused of this log."""
+        """What was refused of this log; what others refused may refer to blobs of theirs, and is not read."""
         numbers = range(await self.publisher.num_partitions(REJECTED))
         records = [record for number in numbers for record in await self.records(REJECTED, number)]
-        events = [await self.resolver.resolve(record) for record in records]
+        named = [record for record in records if self.log.encode() in (record.value or b"")]
+        events = [await self.resolver.resolve(record) for record in named]
         ours = [each for each in events if isinstance(each, EventRejected)]
         return sorted(
             [each for each in ours if each.source_topic == self.log], key=lambda each: each.source_offset
