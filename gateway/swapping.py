@@ -186,8 +186,13 @@ class Swapping:
         for name, wish in list(self._wishes.items()):
             if owner is None or name != owner.target.scenario:
                 await self._bring_above(wish, routes)
+        lacking = await self._lacking_adapters(up, routes)
         if owner is None:
-            _admit(up)
+            _admit([engine for engine in up if engine not in lacking])
+        for engine in lacking:
+            engine.is_admitted = False
+        if lacking:
+            self._look_later()
 
     def _owner(self) -> Wish | None:
         """Give the scenario whose releases are the engines' own weights; there is one at most."""
@@ -352,6 +357,16 @@ class Swapping:
             size = await asyncio.to_thread(_size, folder)
             moved = Swapped(num_bytes=size, stage_s=took_s, pause_s=0.0, gap_s=0.0, total_s=took_s)
             await self._tell(wish, [route.url for route in routes], moved)
+
+    async def _lacking_adapters(self, up: Sequence[Engine], routes: Sequence[WeightRoutes]) -> list[Engine]:
+        """Find engines without an adapter that serves: they came back, and could not load it yet."""
+        scenarios = [one for one in self._wishes if self._parts.target_of(one) is TrainingTarget.LORA]
+        serving = [self._parts.catalog.add(one).serving for one in scenarios]
+        names = {one.engine_model for one in serving if one is not None}
+        if not names:
+            return []
+        there = [await route.models(LOOK_S_MAX) for route in routes]
+        return [engine for engine, models in zip(up, there, strict=True) if not names <= set(models)]
 
     async def _refuse(self, wish: Wish) -> None:
         if wish.is_refused:

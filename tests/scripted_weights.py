@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.scripted_upstream import MODEL
 
-Failing = Literal["start", "stage", "pause", "finish", "version", "resume"]
+Failing = Literal["start", "stage", "pause", "finish", "version", "resume", "load"]
 
 
 @dataclass(slots=True)
@@ -137,6 +137,7 @@ class ScriptedWeights:
 
     async def _load(self, request: web.Request) -> web.Response:
         name = (await request.json())["lora_name"]
+        await self._step("load")
         if name in self.adapters:
             raise web.HTTPBadRequest(text="loaded already")
         self.adapters.add(name)

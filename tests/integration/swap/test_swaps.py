@@ -299,7 +299,7 @@ async def test_an_adapter_is_swapped_without_a_pause_and_unloaded_after_its_last
         assert engine.weights.adapters == {"default--r000001", "default--r000002"}
         asking.cancel()
         await until(lambda: engine.weights.adapters == {"default--r000002"})
-        assert engine.weights.calls == []
+        assert engine.weights.calls == ["load", "load"]
         assert rig.serving_seq == 2
 
 
@@ -312,6 +312,12 @@ async def test_an_engine_that_comes_back_gets_its_adapters_again(
         await engine.run(engine.upstream.stop())
         await until(lambda: rig.engines.engines[0].is_down)
         engine.weights.restart(str(base))
+        engine.weights.fails = {"load"}
         await engine.run(engine.upstream.start())
+        await rig.failed()
+        assert not rig.engines.engines[0].is_admitted, "it would answer that it knows no such model"
+        engine.weights.fails.clear()
         await until(lambda: rig.engines.engines[0].is_admitted)
         assert engine.weights.adapters == {"default--r000001"}
+        assert (await call(rig)).status_code == 200
+        assert engine.upstream.asked[-1]["model"] == "default--r000001"
