@@ -25,8 +25,8 @@ pytestmark = needs_cuda
 
 NUM_BATCHES = 4
 MIB = 1024 * 1024
-LARGE_TOKENS = 32_768
-"""Its mask alone is four times what is left."""
+LARGE_TOKENS = 262_144
+"""The states between two layers alone take what is left."""
 LEFT_BYTES = 256 * MIB
 KINDS: dict[str, dict[str, Any]] = {
     "fp32": {"training": {"precision": "fp32"}},
