@@ -57,5 +57,6 @@ def document_block_mask(documents: Tensor, positions: Tensor) -> BlockMask:
 
 def _counted(is_there: Tensor) -> tuple[Tensor, Tensor]:
     """`[row, column]` as how many there are in each row, and which columns: those that are there first."""
-    columns = is_there.int().argsort(dim=1, descending=True, stable=True)
-    return is_there.sum(1, dtype=torch.int32)[None, None], columns.to(torch.int32)[None, None]
+    marks = is_there[None, None].int()
+    columns = marks.argsort(dim=-1, descending=True, stable=True)
+    return marks.sum(-1, dtype=torch.int32), columns.to(torch.int32, memory_format=torch.contiguous_format)
