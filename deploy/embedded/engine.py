@@ -10,6 +10,7 @@ from pathlib import Path
 from deploy.daemon import Daemon, Launch
 from deploy.embedded.engine_environment import Device, prepare_engine_environment
 from deploy.embedded.model import Model, prepare_model
+from deploy.embedded.processor import has_bf16
 from deploy.embedded.served_folder import read_served_folder
 from deploy.ports import HOST, require_free_port
 from deploy.probe import answers
@@ -125,7 +126,7 @@ class Engine:
             *_ARGUMENTS,
             *_WEIGHT_ARGUMENTS,
             *_adapter_arguments(self._options),
-            *((*_CPU_ARGUMENTS, *_context_argument(self.model)) if on_cpu else ()),
+            *((*_CPU_ARGUMENTS, *_dtype_argument(), *_context_argument(self.model)) if on_cpu else ()),
             *self._options.extra_arguments,
         )
 
@@ -153,6 +154,11 @@ def _adapter_arguments(options: EngineOptions) -> tuple[str, ...]:
         f"--max-lora-rank={rank}",
         f"--max-loras={options.num_adapters + _ADAPTERS_SPARE}",
     )
+
+
+def _dtype_argument() -> tuple[str, ...]:
+    """Compute in fp32 where bf16 would be emulated: the small model gave 52 tokens a second instead of 4."""
+    return () if has_bf16() else ("--dtype=float32",)
 
 
 def _context_argument(model: Model) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""What programs say of their version is read, whatever stands around it."""
+"""What programs say of their version is read, whatever stands around it; and what a processor can do."""
 
 import pytest
 
 from deploy.checks import Version
+from deploy.embedded.processor import has_bf16
 from deploy.machine import java_major, version_in
 
 
@@ -23,3 +24,17 @@ def test_a_version_is_read(said: str, version: Version) -> None:
 @pytest.mark.parametrize(("version", "major"), [((17, 0, 15), 17), ((21,), 21), ((1, 8, 0), 8), ((), 0)])
 def test_java_s_major_version_is_the_one_people_mean(version: Version, major: int) -> None:
     assert java_major(version) == major
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16\n", True),
+        ("flags\t\t: fpu amx_bf16 amx_tile\nflags\t\t: fpu\n", True),
+        ("Features\t: fp asimd bf16\n", True),
+        ("flags\t\t: fpu avx2 avx512f\nbugs\t\t: bf16\n", False),
+        ("", False),
+    ],
+)
+def test_bf16_is_used_where_the_processor_has_it(cpuinfo: str, expected: bool) -> None:
+    assert has_bf16(cpuinfo) is expected
