@@ -83,7 +83,8 @@ def answers_of(content: Content, subject: Subject, config: PromptSetConfig) -> S
         asked = [_messages(prompt) for prompt in config.prompts]
         return ask_engine(subject.engine, content, asked, tokens_max=config.tokens_max)
     with complete_model(content, subject.model_folder) as folder:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+        dtype = torch.float32 if subject.device == "cpu" else "auto"  # many processors only emulate bf16
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
         model = model.to(subject.device)
         if content.kind is ArtifactKind.LORA:
             model = _adapted(model, content.folder)

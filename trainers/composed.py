@@ -34,6 +34,8 @@ from trainers.state import State, first_state
 from trainers.step import Learner, StepLimits
 
 RELEASES = "releases"
+CPU_NICENESS = 10
+"""Where a trainer shares the processor with an engine, answers come first."""
 
 
 def run_rank(settings: TrainerSettings, facts: RankFacts) -> None:
@@ -44,11 +46,14 @@ def run_rank(settings: TrainerSettings, facts: RankFacts) -> None:
     with ExitStack() as stack:
         if not facts.rank:
             stack.enter_context(only_one(settings.folder))
+        device = device_for(settings.training, facts.local_rank)
+        if device.type == "cpu":
+            os.nice(CPU_NICENESS)
         ranks = open_ranks(
             rank=facts.rank or 0,
             size=facts.world_size,
             rendezvous=facts.rendezvous,
-            device=device_for(settings.training, facts.local_rank),
+            device=device,
             timeout_s=settings.training.collective_timeout_s,
         )
         stack.callback(ranks.close)

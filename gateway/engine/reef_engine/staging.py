@@ -5,6 +5,7 @@ with its group thrown away, and what it may still do is not looked at.
 """
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -36,6 +37,11 @@ class Models:
     """Where it is."""
 
 
+def leave_bound_core() -> None:
+    """Let this thread run on every core: vLLM binds the one that computes, and all that it starts."""
+    os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+
+
 class Staging:
     """Filling one shadow."""
 
@@ -51,6 +57,8 @@ class Staging:
         self._thread.start()
 
     def _run(self) -> None:
+        if self._models.device.type == "cpu":
+            leave_bound_core()
         gc.collect()  # the shadow before this one; inside the pause it would cost half a second
         try:
             shadow = filled(self._models.outline, self._counted(), self._models.config, self._models.device)
