@@ -1,7 +1,8 @@
 """Shell: trained weights become an artifact: safetensors in bf16 and a manifest, in a folder whole or absent.
 
 Not a release: the release service judges it first. Equal weights give equal bytes: names, order, layout of
-files and everything in the manifest depend on the batch alone, never on times or machines.
+files and everything in the manifest depend on the batch alone, never on times or machines; so does the
+chance by which they are rounded.
 
 Next: schemas/events/candidates.py
 """
@@ -12,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import rfc8785
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from trainers.disk import empty_folder_aside, keep_only, publish_folder, unwrita
 from trainers.model import Lora
 from trainers.ranks import Ranks
 from trainers.results import Exported
+from trainers.rounding import rounded_by_chance
 from trainers.state import Trained
 from trainers.step import MEASURED, Learner
 from trainers.weights import gathered, named_weights, trainable, weight_files
@@ -53,19 +54,23 @@ class Exports:
 
     def write(self, learner: Learner, result: Trained) -> Exported:
         """Export the learner's weights as the candidate of this result. All ranks call it."""
-        files = self._files(learner)
+        files = self._files(learner, seed=result.candidate_id)
         return self._ranks.on_first(lambda: self._write(files, result))
 
-    def _files(self, learner: Learner) -> Mapping[str, Mapping[str, Tensor]]:
+    def _files(self, learner: Learner, *, seed: str) -> Mapping[str, Mapping[str, Tensor]]:
         """By file, by name: the weights, put together on rank 0."""
         keeps = self._ranks.is_first
+
+        def in_bf16(name: str, tensor: Tensor) -> Tensor:
+            return rounded_by_chance(tensor, seed=f"{seed}/{name}")
+
         if self._lora is not None:
-            adapter = gathered(trainable(learner.policy.model), dtype=torch.bfloat16, keeps=keeps)
+            adapter = gathered(trainable(learner.policy.model), keeps=keeps, convert=in_bf16)
             return {ADAPTER_FILE: {file_name_of(name): tensor for name, tensor in adapter.items()}}
         weights = named_weights(learner.policy.model)
         layout = weight_files(self._model_folder)
         return {
-            file: gathered({name: weights[name] for name in names}, dtype=torch.bfloat16, keeps=keeps)
+            file: gathered({name: weights[name] for name in names}, keeps=keeps, convert=in_bf16)
             for file, names in layout.items()
         }
 

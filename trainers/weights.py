@@ -97,13 +97,25 @@ def _copy(target: nn.Parameter, tensor: Tensor, name: str) -> None:
     target.copy_(tensor)
 
 
-def gathered(weights: Mapping[str, nn.Parameter], *, dtype: torch.dtype, keeps: bool) -> dict[str, Tensor]:
-    """Put weights together on the CPU, in the order of their names; all ranks call it, some keep them."""
+def _as_it_is(name: str, tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def gathered(
+    weights: Mapping[str, nn.Parameter],
+    *,
+    keeps: bool,
+    convert: Callable[[str, Tensor], Tensor] = _as_it_is,
+) -> dict[str, Tensor]:
+    """Put weights together in fp32 on the CPU, in the order of their names.
+
+    All ranks call it; who keeps them converts one at a time.
+    """
     found = {}
     for name in sorted(weights):
         tensor = whole(weights[name].detach())
         if keeps:
-            found[name] = tensor.to("cpu", dtype).contiguous()
+            found[name] = convert(name, tensor.to("cpu", torch.float32).contiguous())
     return found
 
 

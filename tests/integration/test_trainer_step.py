@@ -37,9 +37,9 @@ def ranks() -> Iterator[Ranks]:
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
-    found = gathered(trainable(learner.policy), dtype=torch.float32, keeps=True)
+    found = gathered(trainable(learner.policy), keeps=True)
     if learner.critic is not None:
-        critic = gathered(trainable(learner.critic.network), dtype=torch.float32, keeps=True)
+        critic = gathered(trainable(learner.critic.network), keeps=True)
         found |= {f"critic.{name}": tensor for name, tensor in critic.items()}
     return {name: tensor.clone() for name, tensor in found.items()}
 

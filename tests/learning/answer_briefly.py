@@ -79,7 +79,7 @@ def whole_copy(learner: Learner, folder: Path, ranks: Ranks) -> PreTrainedModel:
     if ranks.size == 1:
         return learner.policy.model
     model = load_model(folder, attention=SDPA)
-    weights = gathered(named_weights(learner.policy.model), dtype=torch.float32, keeps=True)
+    weights = gathered(named_weights(learner.policy.model), keeps=True)
     with torch.no_grad():
         for name, parameter in named_weights(model).items():
             parameter.copy_(weights[name])

@@ -8,9 +8,9 @@ python -m recipes.sao.examples.concise.traffic --url http://127.0.0.1:8900
 
 import argparse
 import asyncio
-import itertools
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,9 @@ TOKENS_MAX = 48
 """Asked of the engine at most; an answer that long is worth nothing."""
 BRIEF_TOKENS = 12
 """An answer up to here is worth 1."""
-READING_S = 1.0
-"""Between an answer and the next question."""
+READING_S = (7.0, 21.0)
+"""Between an answer and the next question. Were they much quicker than training, batches would be the answers
+that came first, which are the brief ones, and the others too old by the next batch: little to learn from."""
 DEADLINE_S = 120.0
 """Of one answer, and of one report."""
 
@@ -87,10 +88,16 @@ def score_of(num_tokens: int, finish_reason: str | None) -> float:
     return min(1.0, max(0.0, (TOKENS_MAX - num_tokens) / (TOKENS_MAX - BRIEF_TOKENS)))
 
 
+def asked() -> Iterator[str]:
+    """Give the questions in no order, for ever: in theirs each batch would hold other ones than the next."""
+    while True:
+        yield from random.sample(QUESTIONS, len(QUESTIONS))
+
+
 async def play(url: str, heard: Heard, *, num_users: int = NUM_USERS) -> None:
     """Let users ask until cancelled."""
     headers = {"x-reef-scenario": SCENARIO}
-    questions = itertools.cycle(QUESTIONS)
+    questions = asked()
     async with (
         AsyncOpenAI(
             base_url=f"{url}/v1", api_key="none", default_headers=headers, timeout=DEADLINE_S, max_retries=0
@@ -99,14 +106,14 @@ async def play(url: str, heard: Heard, *, num_users: int = NUM_USERS) -> None:
         asyncio.TaskGroup() as group,
     ):
         for number in range(num_users):
-            rest_s = READING_S * number / num_users  # they do not all begin at once
+            rest_s = READING_S[0] * number / num_users  # they do not all begin at once
             group.create_task(_use(client, http, questions, heard, rest_s))
 
 
 async def _use(
     client: AsyncOpenAI,
     http: httpx.AsyncClient,
-    questions: "itertools.cycle[str]",
+    questions: Iterator[str],
     heard: Heard,
     rest_s: float,
 ) -> None:
@@ -116,7 +123,7 @@ async def _use(
             heard(await _ask_and_report(client, http, next(questions)))
         except (OpenAIError, httpx.HTTPError) as error:
             heard(Failed(detail=f"{type(error).__name__}: {error}"))
-        await asyncio.sleep(READING_S)
+        await asyncio.sleep(random.uniform(*READING_S))
 
 
 async def _ask_and_report(client: AsyncOpenAI, http: httpx.AsyncClient, question: str) -> Answered:
