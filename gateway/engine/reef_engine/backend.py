@@ -4,6 +4,7 @@ vLLM keeps one session open from start to finish and closes it when an update ra
 for it raises on purpose. What raises in finish leaves a session that nothing reopens: a restart must.
 """
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         except EXPECTED as error:
             self._refusal = f"{type(error).__name__}: {error}"
         self._models = Models(live=model, outline=shape, config=self.model_config, device=device)
+        gc.collect()
+        gc.freeze()  # what is here stays: a staging then looks at shadows only, which takes no second
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Do nothing: a group lives for one transfer."""
