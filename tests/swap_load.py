@@ -47,6 +47,8 @@ class Load:
     num_streams: int = 0
     num_whole: int = 0
     failures: list[str] = field(default_factory=list)
+    took: list[tuple[float, float]] = field(default_factory=list)
+    """When each call began and ended, in the loop's seconds."""
 
 
 @asynccontextmanager
@@ -86,21 +88,27 @@ def _body(user: int, number: int, max_tokens: int) -> dict[str, Any]:
 async def _stream(rig: SwapRig, load: Load, stop: asyncio.Event, user: int, max_tokens: int) -> None:
     number = 0
     while not stop.is_set():
-        number += 1
+        number, began_s = number + 1, _now_s()
         body = {**_body(user, number, max_tokens), "stream": True}
         async with rig.client.stream("POST", "/v1/chat/completions", json=body) as answer:
             lines = [line async for line in answer.aiter_lines() if line.startswith("data: ")]
         if answer.status_code != 200 or not lines or lines[-1] != "data: [DONE]":
             load.failures.append(f"stream: {answer.status_code} {lines[-1:]}")
         load.num_streams += 1
+        load.took.append((began_s, _now_s()))
 
 
 async def _plain(rig: SwapRig, load: Load, stop: asyncio.Event, user: int, max_tokens: int) -> None:
     number = 0
     while not stop.is_set():
-        number += 1
+        number, began_s = number + 1, _now_s()
         answer = await rig.client.post("/v1/chat/completions", json=_body(100 + user, number, max_tokens))
         found = orjson.loads(answer.content)
         if answer.status_code != 200 or found["usage"]["completion_tokens"] != max_tokens:
             load.failures.append(f"plain: {answer.status_code} {str(found)[:200]}")
         load.num_whole += 1
+        load.took.append((began_s, _now_s()))
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

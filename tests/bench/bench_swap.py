@@ -67,17 +67,20 @@ async def _measured(engine: Engine, root: Path, arguments: argparse.Namespace) -
         deadline_s=300.0,
     ) as rig:
         await until(lambda: rig.engines.engines[0].is_admitted, 120)
-        swaps, memory_mib = list[ModelSwapped](), list[int]()
+        swaps, memory_mib, swapping = list[ModelSwapped](), list[int](), list[tuple[float, float]]()
         async with users(
             rig, num_streaming=arguments.streams, num_plain=2, max_tokens=arguments.tokens
         ) as load:
             await until(lambda: rig.engines.engines[0].num_in_flight >= arguments.streams + 2, 600)
             await asyncio.sleep(5)  # past their prompts
             for number in range(1, arguments.swaps + 1):
+                began_s = asyncio.get_running_loop().time()
                 swaps.append(await rig.swap(a_release_row(number, contents[number % 2]), 600))
+                swapping.append((began_s, asyncio.get_running_loop().time()))
                 memory_mib.append(_memory_mib(engine))
                 await asyncio.sleep(1)
-        return _said(swaps, memory_mib, load)
+        paused = [(end - swap.pause_ms / 1e3, end) for (_, end), swap in zip(swapping, swaps, strict=True)]
+        return _said(swaps, memory_mib, load) | _latencies(load, paused)
 
 
 def _memory_mib(engine: Engine) -> int:
@@ -90,6 +93,24 @@ def _memory_mib(engine: Engine) -> int:
         except psutil.NoSuchProcess:
             continue
     return total // 2**20
+
+
+def _latencies(load: Load, paused: Sequence[tuple[float, float]]) -> dict[str, object]:
+    """Seconds that calls took: those in flight while an engine paused, and those that saw no pause."""
+
+    def saw_one(call: tuple[float, float]) -> bool:
+        return any(call[0] < end and begin < call[1] for begin, end in paused)
+
+    found = {}
+    for name, is_wanted in (("in_flight_s", True), ("others_s", False)):
+        took = sorted(end - begin for begin, end in load.took if saw_one((begin, end)) is is_wanted)
+        if took:
+            found[name] = {
+                "num": len(took),
+                "p50": round(statistics.median(took), 2),
+                "p99": round(took[min(len(took) - 1, int(0.99 * len(took)))], 2),
+            }
+    return dict(found)
 
 
 def _said(swaps: Sequence[ModelSwapped], memory_mib: Sequence[int], load: Load) -> dict[str, object]:
