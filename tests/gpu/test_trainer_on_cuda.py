@@ -92,7 +92,7 @@ def test_packed_equals_unpacked(model: Path, ranks: Ranks, precision: str) -> No
 def weights_after_a_step(model: Path, ranks: Ranks, **training: Any) -> dict[str, Tensor]:
     learner = build(a_blueprint(model, training=training), ranks)
     train(learner, a_batch(0), ranks, LIMITS)
-    return gathered(trainable(learner.policy), dtype=torch.float32, keeps=True)
+    return gathered(trainable(learner.policy), keeps=True)
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
