@@ -114,7 +114,9 @@ async def test_a_gateway_that_starts_without_a_broker_answers_and_catches_up_lat
         calls, reports = await events_in_log(access, rig, scenario)
         assert ([call.receipt for call in calls], len(reports)) == ([receipt], 1)
         await _until_placed(rig, client, receipt)
-        assert views_lag_s(rig) < float("inf")
+        async with asyncio.timeout(30):
+            while views_lag_s(rig) == float("inf"):  # each of its two readers comes back in its own time
+                await asyncio.sleep(0.1)
 
 
 def views_lag_s(rig: KeepingRig) -> float:
