@@ -77,6 +77,7 @@ class Cursor:
 
     def begin(self, offset: int) -> None:
         """Read from here on."""
+        self._read_to = offset
         self._reading = asyncio.run_coroutine_threadsafe(self._read(offset), self._loop)
 
     def next_batch(self, wait_s: float) -> Batch | None:
