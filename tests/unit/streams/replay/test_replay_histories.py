@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from schemas.codec import encode
 from schemas.events import BatchSealed, Event, ExperienceAssembled, FeedbackReported, TrainingSample
@@ -97,9 +98,10 @@ def by_route(log: Sequence[Timed], chance: Random, num_partitions: int) -> list[
 
 @some_histories
 @given(seed=seeds)
+@example(seed=2_751_254_638)  # a report before its call's deadline, behind another route's event that is not
 def test_duplicates_and_other_interleavings_give_the_same_set_of_experiences(seed: int) -> None:
     """Routes meet in other partitions, in another order of numbers, and every third event comes twice."""
-    log = _reports_named_by_route(a_history(seed).log)
+    log = _in_time(_reports_named_by_route(a_history(seed).log))
     chance = Random(seed)
     with TemporaryDirectory() as folder:
         first = replayed(Path(folder) / "1", [at_offsets(log)])
@@ -107,6 +109,12 @@ def test_duplicates_and_other_interleavings_give_the_same_set_of_experiences(see
         found = [made_of(each) for each in (first, second)]
     assert found[0] == found[1]
     assert bool(found[0]) >= bool(folded(seed).emitted(ExperienceAssembled))
+
+
+def _in_time(log: Sequence[Timed]) -> list[Timed]:
+    """Give each event the time that its partition gave it (STREAMS 10): others' clocks went before it."""
+    times = accumulate((timed.time_us for timed in log), max)
+    return [replace(timed, time_us=time_us) for timed, time_us in zip(log, times, strict=True)]
 
 
 def _reports_named_by_route(log: Sequence[Timed]) -> list[Timed]:
