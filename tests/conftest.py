@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -136,29 +137,44 @@ def lakefs(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[L
 
 
 @pytest.fixture(scope="session")
-def tiny_engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[EngineEndpoint]:
+def tiny_engine(make_state_dir: Callable[[str], Path]) -> Iterator[EngineEndpoint]:
     """A real vLLM with two random layers: quick answers without meaning."""
-    with _running_engine("tiny", cache_dir, make_state_dir("tiny-engine")) as endpoint:
+    with _engine_endpoint("tiny", make_state_dir("tiny-engine")) as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def smollm2_engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[EngineEndpoint]:
+def smollm2_engine(make_state_dir: Callable[[str], Path]) -> Iterator[EngineEndpoint]:
     """A real vLLM with SmolLM2-135M-Instruct: answers with meaning."""
-    with _running_engine("smollm2-135m", cache_dir, make_state_dir("smollm2-engine")) as endpoint:
+    with _engine_endpoint("smollm2-135m", make_state_dir("smollm2-engine")) as endpoint:
         yield endpoint
 
 
 @contextmanager
-def _running_engine(model: str, cache_dir: Path, state_dir: Path) -> Iterator[EngineEndpoint]:
-    options = EngineOptions(
-        state_dir=state_dir, cache_dir=cache_dir, port=free_port(), model=model, device=find_device()
+def running_engine(model: str, state_dir: Path, **options: Any) -> Iterator[Engine]:
+    """Run an engine: `.daemon.kill()`, `.start()`, `.wait_ready()`; it is stopped at the end."""
+    engine = Engine(
+        EngineOptions(
+            state_dir=state_dir,
+            cache_dir=read_cache_dir(),
+            port=free_port(),
+            model=model,
+            device=find_device(),
+            **options,
+        )
     )
-    engine = Engine(options)
     engine.prepare()
     try:
         engine.start()
         engine.wait_ready()
+        yield engine
+    finally:
+        engine.stop()
+
+
+@contextmanager
+def _engine_endpoint(model: str, state_dir: Path) -> Iterator[EngineEndpoint]:
+    with running_engine(model, state_dir) as engine:
         assert engine.daemon.pid is not None
         yield EngineEndpoint(
             url=engine.url,
@@ -166,5 +182,3 @@ def _running_engine(model: str, cache_dir: Path, state_dir: Path) -> Iterator[En
             model_dir=Path(engine.model.source),
             pid=engine.daemon.pid,
         )
-    finally:
-        engine.stop()

@@ -8,13 +8,12 @@ import anthropic
 import openai
 import pytest
 
-from deploy.embedded.engine import Engine, EngineOptions
-from deploy.embedded.engine_environment import find_device
-from deploy.ports import free_port
+from deploy.embedded.engine import Engine
 from gateway.engines import Engines
 from gateway.record import PROCESSED
 from schemas.events import SamplingConstraint
 from schemas.packed import floats, tokens
+from tests.conftest import running_engine
 from tests.gateway_rig import GatewayRig, running_gateway, with_settings
 
 pytestmark = pytest.mark.engine
@@ -23,27 +22,11 @@ ASKED: Any = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
-def engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
+def engine(make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
     """The real engine, with a parser of tool calls."""
-    options = EngineOptions(
-        state_dir=make_state_dir("tool-engine"),
-        cache_dir=cache_dir,
-        port=free_port(),
-        model="tiny",
-        device=find_device(),
-        extra_arguments=(
-            "--enable-auto-tool-choice",
-            "--tool-call-parser=hermes",
-        ),
-    )
-    found = Engine(options)
-    found.prepare()
-    try:
-        found.start()
-        found.wait_ready()
+    arguments = ("--enable-auto-tool-choice", "--tool-call-parser=hermes")
+    with running_engine("tiny", make_state_dir("tool-engine"), extra_arguments=arguments) as found:
         yield found
-    finally:
-        found.stop()
 
 
 @pytest.fixture(scope="module")

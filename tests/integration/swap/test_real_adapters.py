@@ -11,10 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from deploy.embedded.engine import Engine, EngineOptions
-from deploy.embedded.engine_environment import find_device
-from deploy.ports import free_port
+from deploy.embedded.engine import Engine
 from schemas.events import ArtifactKind, TrainingTarget
+from tests.conftest import running_engine
 from tests.swap_load import PROMPTS
 from tests.swap_rig import SCENARIO, SwapRig, a_release_row, running_swaps, until
 from trainers.export import ADAPTER_CONFIG, ADAPTER_FILE, ADAPTER_PREFIX, adapter_config
@@ -30,25 +29,10 @@ NEAR = 0.5
 
 
 @pytest.fixture(scope="module")
-def engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
-    found = Engine(
-        EngineOptions(
-            state_dir=make_state_dir("adapter-engine"),
-            cache_dir=cache_dir,
-            port=free_port(),
-            model="smollm2-135m",
-            device=find_device(),
-            num_adapters=1,
-            adapter_rank=RANK,
-        )
-    )
-    found.prepare()
-    try:
-        found.start()
-        found.wait_ready()
+def engine(make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
+    folder = make_state_dir("adapter-engine")
+    with running_engine("smollm2-135m", folder, num_adapters=1, adapter_rank=RANK) as found:
         yield found
-    finally:
-        found.stop()
 
 
 def an_adapter(base: Path, folder: Path, *, seed: int) -> Path:

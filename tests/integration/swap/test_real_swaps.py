@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from deploy.embedded.engine import Engine, EngineOptions
+from deploy.embedded.engine import Engine
 from deploy.embedded.engine_environment import engine_python, find_device
 from deploy.embedded.served_folder import write_served_folder
-from deploy.ports import free_port
 from gateway.weight_routes import WeightRoutes
 from schemas.events import SwapFailure
+from tests.conftest import running_engine
 from tests.swap_load import greedy, other_weights, users
 from tests.swap_rig import SCENARIO, SwapRig, a_release_row, running_swaps, until
 
@@ -28,26 +28,13 @@ NUM_SWAPS = 10
 
 
 @pytest.fixture(scope="module")
-def engine(cache_dir: Path, make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
+def engine(make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
     """The real engine, with an extension that can break a finish."""
-    options = EngineOptions(
-        state_dir=make_state_dir("swap-engine"),
-        cache_dir=cache_dir,
-        port=free_port(),
-        model="tiny",
-        device=find_device(),
-        extra_arguments=("--worker-extension-cls=mishaps.MishapExtension",),
-    )
-    found = Engine(options)
+    arguments = ("--worker-extension-cls=mishaps.MishapExtension",)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        found.prepare()
-        try:
-            found.start()
-            found.wait_ready()
+        with running_engine("tiny", make_state_dir("swap-engine"), extra_arguments=arguments) as found:
             yield found
-        finally:
-            found.stop()
 
 
 @pytest.fixture(scope="module")
