@@ -48,12 +48,10 @@ def trainer(
     settings = read_configuration(config, words).settings
     from deploy.training import abandon_batch, replay_of, train  # noqa: PLC0415 - torch is not needed for help
 
-    if abandoned is not None:
-        abandon_batch(settings, scenario, abandoned)
-    elif suffix is None or out is None:
-        raise typer.Exit(train(settings, scenario))
-    else:
-        raise typer.Exit(train(settings, scenario, replay_of(suffix, out)))
+    if abandoned is None:
+        replay = None if suffix is None or out is None else replay_of(suffix, out)
+        raise typer.Exit(train(settings, scenario, replay))
+    abandon_batch(settings, scenario, abandoned)
 
 
 def _abandoned(words: list[str]) -> BatchId | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.checks import Version
-from deploy.embedded.processor import has_bf16
+from deploy.embedded.processor import names_bf16
 from deploy.machine import java_major, version_in
 
 
@@ -37,4 +37,4 @@ def test_java_s_major_version_is_the_one_people_mean(version: Version, major: in
     ],
 )
 def test_bf16_is_used_where_the_processor_has_it(cpuinfo: str, expected: bool) -> None:
-    assert has_bf16(cpuinfo) is expected
+    assert names_bf16(cpuinfo) is expected
