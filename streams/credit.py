@@ -7,6 +7,7 @@ streams/coverage.py). A call is credited once, by the first report.
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from schemas.errors import RejectedError
@@ -40,6 +41,7 @@ from streams.trajectory import Trajectory, assemble
 from streams.window import (
     SessionMoment,
     end_call,
+    for_each,
     forget_repeat_us,
     keep_until_us,
     limits_of,
@@ -110,22 +112,28 @@ def expire_report(moment: SessionMoment, key: str, report: Report) -> None:
 def credit_arrival(moment: SessionMoment, receipt: Receipt, imported_id: str) -> None:
     """Give a call that arrives to the reports that have waited for it, or that cover it already."""
     state = moment.state
-    for key in _awaiting(state, receipt, imported_id) if state.report_index.awaited else ():
-        report = _known(state, key)
-        awaited = tuple([name for name in report.awaited if receipt_of(state, report.scenario, name) is None])
-        if awaited == report.awaited:  # the call is of another scenario
-            continue
-        state.reports.put(key, report._replace(awaited=awaited))
-        if report.status is ReportStatus.APPLIED:
-            _credit_late(moment, key, receipt)
-        else:
-            resolve(moment, key)
+    if state.report_index.awaited:
+        for_each(moment, _awaiting(state, receipt, imported_id), partial(_come, moment, receipt))
     if not state.report_index.covers_sessions:
         return
     call = state.call(receipt)
     if call is not None and is_pending(call):
         for key in _in_log_order(state, list(covering_reports(moment, receipt, call))):
             _credit_late(moment, key, receipt)
+
+
+def _come(moment: SessionMoment, receipt: Receipt, key: str) -> None:
+    """Take a call from the list of those that a report waits for."""
+    state = moment.state
+    report = _known(state, key)
+    awaited = tuple([name for name in report.awaited if receipt_of(state, report.scenario, name) is None])
+    if awaited == report.awaited:  # the call is of another scenario
+        return
+    state.reports.put(key, report._replace(awaited=awaited))
+    if report.status is ReportStatus.APPLIED:
+        _credit_late(moment, key, receipt)
+    else:
+        resolve(moment, key)
 
 
 def _awaiting(state: SessionState, receipt: Receipt, imported_id: str) -> list[str]:

@@ -432,13 +432,15 @@ class Partition:
         """
         if self._broken_steps[timed.offset] >= STEP_ATTEMPTS_MAX:
             return (Refused(offset=timed.offset, error=_bug_at(timed)),)
+        asked_for: dict[int, Timed | None] = {}
         fetched: Fetched = readback.at_hand
         while True:
             try:
                 _, outputs = self.processor.step(state, timed, fetched)
             except FetchNeededError as error:
                 async with self._around.reading:
-                    fetched = ChainMap(await readback.fetch(error.offsets), fetched)  # type: ignore[arg-type]
+                    asked_for |= await readback.fetch(error.offsets)
+                fetched = ChainMap(asked_for, readback.at_hand)
             except Exception as error:
                 self._broken_steps[timed.offset] += 1
                 self._log.exception("fold_failed", offset=timed.offset)

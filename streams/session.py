@@ -6,6 +6,8 @@ what falls due is settled before the event is looked at. Every call ends in one 
 Next: streams/trajectory.py
 """
 
+from functools import partial
+
 from schemas.errors import RejectedError
 from schemas.events import (
     ClockTicked,
@@ -26,7 +28,7 @@ from streams.reports import arriving_report
 from streams.scenario import configure
 from streams.session_state import CALL, REPORT, SessionState
 from streams.session_state import EXPERIENCE as EXPERIENCE_ENTRY
-from streams.window import SessionMoment, settle
+from streams.window import SessionMoment, for_each, settle
 
 DUE_MAX = 2_000
 """Entries settled in one step; what is left falls due with the next event."""
@@ -69,8 +71,8 @@ def _advance(moment: SessionMoment) -> None:
     state = moment.state
     if moment.timed.time_us > state.now_us:
         state.move_time(moment.timed.time_us)
-    for kind, key in state.due(DUE_MAX):
-        _expire(moment, kind, key)
+    if due := state.due(DUE_MAX):
+        for_each(moment, due, partial(_expire, moment))
     mark, num_outputs = state.journal.mark(), len(moment.outputs)
     try:
         _take(moment)
@@ -113,8 +115,8 @@ def _take_report(moment: SessionMoment, event: FeedbackReported) -> None:
     if arriving is None:
         return
     take_arriving(moment, *arriving)
-    for waiting in moment.state.report_index.superseding(event.scenario, event.report_id):
-        resolve(moment, waiting)
+    superseding = moment.state.report_index.superseding(event.scenario, event.report_id)
+    for_each(moment, superseding, partial(resolve, moment))
 
 
 def _take_scenario(moment: SessionMoment, event: ScenarioConfigured) -> None:
@@ -122,8 +124,8 @@ def _take_scenario(moment: SessionMoment, event: ScenarioConfigured) -> None:
     state.put_scenario(configure(event, state.load_recipe))
     waiting = state.report_index.waiting_in(event.scenario)
     reports = [(key, report) for key in waiting if (report := state.report(key)) is not None]
-    for key, _ in sorted(reports, key=lambda item: item[1].offset):
-        resolve(moment, key)
+    in_log_order = [key for key, _ in sorted(reports, key=lambda item: item[1].offset)]
+    for_each(moment, in_log_order, partial(resolve, moment))
 
 
 def _take_erasure(moment: SessionMoment, event: ErasureRequested) -> None:
@@ -148,9 +150,9 @@ def erased_names(event: ErasureRequested) -> tuple[str, ...]:
     return (*event.receipts, session_name(route_of_session(event.scenario, event.session)))
 
 
-def _expire(moment: SessionMoment, kind: str, key: str) -> None:
+def _expire(moment: SessionMoment, due: tuple[str, str]) -> None:
     """Settle what has fallen due, unless an earlier settlement of this very step gave it longer."""
-    state = moment.state
+    state, (kind, key) = moment.state, due
     if kind == CALL:
         call = state.call(Receipt(key))
         if call is not None:

@@ -1,19 +1,42 @@
 """Pure: the session fold's window: which calls it knows, how long, and how one ends untrained."""
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from schemas.events import OutcomeReason, OutcomeSettled, OutcomeState
 from schemas.ids import RECEIPT_PREFIX, Receipt, ScenarioName
 from schemas.settings.streams import StreamsSettings
 from schemas.topics import OUTCOMES
 from streams.entries import Call, CallStatus
 from streams.moment import SECOND_US, Moment
+from streams.outputs import FetchNeededError
 from streams.receipts import made_us
 from streams.scenario import Scenario
 from streams.session_state import SessionState
+
+Item = TypeVar("Item")
 
 SessionMoment = Moment[SessionState]
 """A step of the session fold."""
 UNCONFIGURED_LIMITS = StreamsSettings()
 """For calls that arrive before their scenario's configuration."""
+
+
+def for_each(moment: SessionMoment, items: Iterable[Item], take: Callable[[Item], None]) -> None:
+    """Take items that do not need each other; what any of them wants read back is asked for together.
+
+    One after another would ask the log, and begin the step anew, once for each. Raises FetchNeededError.
+    """
+    journal, wanted = moment.state.journal, set[int]()
+    for item in items:
+        mark = journal.mark()
+        try:
+            take(item)
+        except FetchNeededError as error:
+            wanted |= error.offsets
+            journal.undo(mark)
+    if wanted:
+        raise FetchNeededError(wanted)
 
 
 def limits_of(scenario: Scenario | None) -> StreamsSettings:

@@ -63,6 +63,8 @@ class Folding(Generic[State]):
     outputs: list[Output] = field(default_factory=list)
     stored: dict[bytes, bytes] = field(default_factory=dict)
     truncated_below: int = 0
+    num_questions: int = 0
+    """How often a step asked for events before it could be taken."""
 
     def take(self, event: Event, at_us: int | None = None, key: bytes | None = None) -> tuple[Output, ...]:
         """Append an event to the log and fold it."""
@@ -82,6 +84,7 @@ class Folding(Generic[State]):
         fetched: dict[int, Timed | None] = {}
         while wanted := self.needs(self.state, timed, fetched):
             assert wanted.isdisjoint(fetched), "asked for what was given"
+            self.num_questions += 1
             fetched |= {at: None if at < self.truncated_below else self.log[at] for at in wanted}
         self.state, outputs = self.step(self.state, timed, fetched)
         self.outputs += outputs

@@ -48,6 +48,8 @@ from tests.unit.streams.folding import (
 )
 
 Sessions = Folding[SessionState]
+QUESTIONS_MAX = 4
+"""Of one step: for a report, for the calls it names, for those before them, and one more."""
 ONE, TWO, THREE = receipt_at(1), receipt_at(2), receipt_at(3)
 
 
@@ -291,6 +293,35 @@ def test_calls_and_reports_wait_for_their_scenarios_configuration() -> None:
     folding.take(a_configuration())
     assert [each.receipts for each in made(folding)] == [(ONE,)]
     assert folding.reasons() == {TWO: OutcomeReason.OPTED_OUT}
+
+
+@pytest.mark.parametrize("credit", ["turn", "session"])
+def test_what_hundreds_that_waited_want_from_the_log_is_asked_for_together(credit: str) -> None:
+    """Each question begins the step anew: asked one by one, hundreds would take their square."""
+    folding = Folding(new_session_state(session_folding().partition), session.step, session.needs)
+    folding.partition = folding.state.partition
+    folding.take(a_call(0), START_US)
+    for number in range(1, 400):
+        folding.take(a_call(number))
+        folding.take(a_report(f"f{number}", receipt_at(number)))
+    before = folding.num_questions
+    folding.take(a_configuration(credit=credit))
+    made_by = [each for experience in made(folding) for each in experience.receipts]
+    assert sorted(made_by) == [receipt_at(number) for number in range(1 if credit == "turn" else 0, 400)]
+    assert folding.num_questions - before <= QUESTIONS_MAX
+
+
+@pytest.mark.parametrize("credit", ["turn", "session"])
+def test_what_hundreds_that_expire_want_from_the_log_is_asked_for_together(credit: str) -> None:
+    """Reports that waited for a second call in vain are applied to what came, all in one step."""
+    folding = session_folding(credit=credit, streams={"orphan_window_s": 3600})
+    for number in range(400):
+        folding.take(a_call(number))
+        folding.take(a_report(f"f{number}", receipt_at(number), receipt_at(1_000 + number)))
+    before = folding.num_questions
+    folding.tick(2 * HOUR_US)
+    assert len(made(folding)) == 400
+    assert folding.num_questions - before <= QUESTIONS_MAX
 
 
 # ---- every wrong order: CASES 7 ---------------------------------------------------------------------------

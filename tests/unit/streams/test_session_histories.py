@@ -1,5 +1,6 @@
 """What holds of the session fold in every history; the seed of a failing one is printed as its example."""
 
+from collections.abc import Iterable
 from functools import cache
 
 from hypothesis import example, given
@@ -15,7 +16,7 @@ from schemas.events import (
 )
 from schemas.packed import floats, tokens
 from streams import session
-from streams.outputs import Emitted, Output, Refused
+from streams.outputs import Emitted, Output, Refused, Timed
 from streams.session_state import SessionState
 from tests.unit.streams.folding import Folding
 from tests.unit.streams.histories import a_history, random_histories, seeds
@@ -30,8 +31,12 @@ def a_state() -> SessionState:
 @cache
 def folded(seed: int) -> Folding[SessionState]:
     """Fold a history; what comes of it is looked at by several properties, and changed by none."""
+    return fold_log(a_history(seed).log)
+
+
+def fold_log(log: Iterable[Timed]) -> Folding[SessionState]:
     folding = Folding(a_state(), session.step, session.needs)
-    for timed in a_history(seed).log:
+    for timed in log:
         folding.log[timed.offset] = timed
         folding.fold(timed)
     return folding

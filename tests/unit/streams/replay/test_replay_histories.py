@@ -23,7 +23,7 @@ from streams.replay.workers import SMALL_RECORDS, Crew
 from tests.unit.streams.histories import NUM_HISTORIES, a_history, at_offsets, random_histories, seeds
 from tests.unit.streams.replay.replaying import Replayed, replayed
 from tests.unit.streams.test_batch_histories import World, a_world
-from tests.unit.streams.test_session_histories import folded
+from tests.unit.streams.test_session_histories import fold_log, folded
 
 some_histories = settings(random_histories, max_examples=max(25, NUM_HISTORIES // 4))
 """Each writes files."""
@@ -99,6 +99,7 @@ def by_route(log: Sequence[Timed], chance: Random, num_partitions: int) -> list[
 @some_histories
 @given(seed=seeds)
 @example(seed=2_751_254_638)  # a report before its call's deadline, behind another route's event that is not
+@example(seed=314_670_735)  # the only report, too late for its call once its partition gave it its time
 def test_duplicates_and_other_interleavings_give_the_same_set_of_experiences(seed: int) -> None:
     """Routes meet in other partitions, in another order of numbers, and every third event comes twice."""
     log = _in_time(_reports_named_by_route(a_history(seed).log))
@@ -108,7 +109,8 @@ def test_duplicates_and_other_interleavings_give_the_same_set_of_experiences(see
         second = replayed(Path(folder) / "2", by_route(log, chance, 3))
         found = [made_of(each) for each in (first, second)]
     assert found[0] == found[1]
-    assert bool(found[0]) >= bool(folded(seed).emitted(ExperienceAssembled))
+    expected: list[ExperienceAssembled] = fold_log(at_offsets(log)).emitted(ExperienceAssembled)
+    assert found[0].keys() == {each.experience_id for each in expected}
 
 
 def _in_time(log: Sequence[Timed]) -> list[Timed]:
