@@ -31,7 +31,7 @@ from gateway.swapping import Swapping, SwappingParts
 from gateway.transport import choose_transport
 from gateway.weight_routes import WeightRoutes
 from gateway.weight_sender import WeightSender
-from schemas.artifact_fetch import FetchedArtifacts, LakefsAccess
+from schemas.artifact_fetch import ARTIFACTS_FOLDER, FetchedArtifacts, LakefsAccess
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import TrainingTarget
 from schemas.ids import GatewayId, ScenarioName, Sha256
@@ -147,28 +147,28 @@ def _local_model(given: str) -> Model | None:
 
 def _folders(settings: Settings, model: Model | None) -> ReleaseFolders:
     own = settings.reef.state_dir.absolute() / "gateway" / settings.reef.gateway_id
-    num_kept = settings.inference.releases_kept
     return ReleaseFolders(
         own / "releases",
-        fetched=LateArtifacts(settings, own / "fetched", num_kept=num_kept),
+        fetched=LateArtifacts(settings),
         base_folder=None if model is None else Path(model.source),
-        num_kept=num_kept,
+        num_kept=settings.inference.releases_kept,
     )
 
 
 class LateArtifacts:
     """Fetches; lakeFS's keys are looked for at each fetch, since an embedded lakeFS may start after us."""
 
-    def __init__(self, settings: Settings, folder: Path, *, num_kept: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Look for nothing yet."""
-        self._settings, self._folder, self._num_kept = settings, folder, num_kept
+        self._settings = settings
+        self._folder = settings.reef.state_dir.absolute() / ARTIFACTS_FOLDER
 
     def fetch(self, uri: str, content_sha256: Sha256) -> Path:
         """Give a folder of exactly this content. Raises RejectedError, UnavailableError."""
         access: LakefsAccess | None = None
         if not uri.startswith("file:"):
             access = find_lakefs_access(self._settings, process_environment())
-        return FetchedArtifacts(self._folder, access, num_kept=self._num_kept).fetch(uri, content_sha256)
+        return FetchedArtifacts(self._folder, access).fetch(uri, content_sha256)
 
 
 def _keepers(settings: Settings, model: Model | None) -> dict[str, EngineKeeper]:

@@ -70,6 +70,7 @@ async def _decide(desk: Desk, candidate: CandidateTrained, releases: tuple[Relea
     verdict = verdict_of(measured, desk.means.choice.publish)
     if verdict is not Verdict.ACCEPTED:
         return await _conclude(desk, candidate, verdict, measured)
+    await asyncio.to_thread(desk.means.artifacts.keep, folder_of(candidate.artifact_uri), facts.manifest)
     await _publish(desk, candidate, prepared, measured)
     desk.means.metrics.took(desk.means.scenario, perf_counter() - began_s)
 

@@ -11,7 +11,7 @@ from time import time_ns
 import structlog
 
 from release.chain import Chain
-from release.desk import ARTIFACTS_FOLDER, Means
+from release.desk import Means
 from release.evaluate import evaluator_of
 from release.gate import Shape
 from release.inspection import shapes_of_model
@@ -20,7 +20,7 @@ from release.metrics import ReleaseMetrics
 from release.publish import Passed
 from release.scenarios import told_scenarios
 from release.settings import ReleaseSettings, evaluation_choice
-from schemas.artifact_fetch import FetchedArtifacts
+from schemas.artifact_fetch import ARTIFACTS_FOLDER, FetchedArtifacts
 from schemas.errors import RejectedError
 from schemas.ids import ScenarioName
 
@@ -60,7 +60,7 @@ class Service:
             ),
             choice=choice,
             evaluates=evaluator_of(choice.module, choice.config, timeout_s=choice.timeout_s),
-            artifacts=FetchedArtifacts(settings.folder / scenario / ARTIFACTS_FOLDER, settings.lakefs),
+            artifacts=FetchedArtifacts(settings.state_dir / ARTIFACTS_FOLDER, settings.lakefs),
             base_shapes=self.base_shapes,
             metrics=self.metrics,
             now_us=self.now_us,

@@ -22,7 +22,6 @@ from schemas.ids import CandidateId, ScenarioName
 
 WAITING_MAX = 10_000
 """Candidates or commands in line; beyond them the log is read on later."""
-ARTIFACTS_FOLDER = "artifacts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class Means:
     evaluates: Evaluates
     """Evaluates them."""
     artifacts: FetchedArtifacts
-    """Files of incumbents."""
+    """Files of releases on this machine, for whoever needs them next."""
     base_shapes: Mapping[str, Shape]
     """Of the base model's weights."""
     metrics: ReleaseMetrics

@@ -19,8 +19,6 @@ from schemas.errors import RejectedError
 from schemas.recipe import load_recipe
 from schemas.settings import EvaluationSettings
 
-RELEASE_FOLDER = "release"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseLimits:
@@ -68,11 +66,6 @@ class ReleaseSettings:
     """Of this service."""
     lakefs_limits: LakefsLimits = field(default_factory=LakefsLimits)
     """Of lakeFS."""
-
-    @property
-    def folder(self) -> Path:
-        """Where this service keeps what it can fetch again."""
-        return self.state_dir / RELEASE_FOLDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

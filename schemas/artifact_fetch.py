@@ -5,9 +5,12 @@ holds `manifest.json` and, under `artifact/`, the files that it names; whatever 
 """
 
 import base64
+import os
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -22,6 +25,13 @@ from schemas.ids import Sha256
 from schemas.manifest import MANIFEST_NAME, Manifest
 
 ARTIFACT_PREFIX = "artifact/"
+ARTIFACTS_FOLDER = "artifacts"
+"""Below the state folder: what one service of a machine has fetched, no other fetches again."""
+ASIDE_PREFIX = ".tmp-"
+NUM_KEPT = 4
+"""Contents; what is in use beyond them is fetched again."""
+LEFT_BEHIND_S = 3600.0
+"""After so long nobody writes on at a folder that is not complete."""
 CHUNK_BYTES = 4 * 1024 * 1024
 NOT_FOUND = 404
 
@@ -41,9 +51,9 @@ class LakefsAccess:
 
 
 class FetchedArtifacts:
-    """Contents by their digest, in a folder of their own; the newest are kept."""
+    """Contents by their digest, in a folder that services share; those asked for last are kept."""
 
-    def __init__(self, folder: Path, lakefs: LakefsAccess | None, *, num_kept: int = 2) -> None:
+    def __init__(self, folder: Path, lakefs: LakefsAccess | None, *, num_kept: int = NUM_KEPT) -> None:
         self._folder, self._lakefs, self._num_kept = folder, lakefs, num_kept
 
     def fetch(self, uri: str, content_sha256: Sha256) -> Path:
@@ -59,30 +69,72 @@ class FetchedArtifacts:
             return self._from_lakefs(self._lakefs, parts.netloc, parts.path.strip("/"), content_sha256)
         raise _refusal(f"an address of a folder or of a configured lakeFS, got {uri}")
 
+    def keep(self, folder: Path, manifest: Manifest) -> None:
+        """Take in a content that lies on this disk anyway, as links, so that nobody here has to fetch it.
+
+        Nothing is promised: where files cannot be linked, `fetch` goes to lakeFS.
+        """
+        place = self._folder / manifest.content_sha256
+        if place.is_dir():
+            return
+        with suppress(OSError), self._aside(place) as aside:
+            for path in (MANIFEST_NAME, *(file.path for file in manifest.files)):
+                (aside / path).parent.mkdir(parents=True, exist_ok=True)
+                os.link(folder / path, aside / path)
+
     def _from_lakefs(self, lakefs: LakefsAccess, repository: str, commit: str, content: Sha256) -> Path:
         place = self._folder / content
-        if place.is_dir():
-            return _checked(place, content)
-        aside = place.with_name(f".tmp-{content}")
-        with _disk(aside):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-            _download(lakefs, repository, commit, MANIFEST_NAME, aside / MANIFEST_NAME)
-            manifest, _ = read_manifest(aside)
-            for file in manifest.files:
-                _download(lakefs, repository, commit, ARTIFACT_PREFIX + file.path, aside / file.path)
-            _checked(aside, content)
-            aside.rename(place)
-            self._keep_newest()
+        with _disk(place):
+            if _is_whole(place, content):
+                os.utime(place)
+                return place
+            with self._aside(place) as aside:
+                _download(lakefs, repository, commit, MANIFEST_NAME, aside / MANIFEST_NAME)
+                manifest, _ = read_manifest(aside)
+                for file in manifest.files:
+                    _download(lakefs, repository, commit, ARTIFACT_PREFIX + file.path, aside / file.path)
+                _checked(aside, content)
         return place
 
+    @contextmanager
+    def _aside(self, place: Path) -> Iterator[Path]:
+        """Give an empty folder that becomes the place at the end, unless another was quicker."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=ASIDE_PREFIX, dir=self._folder))
+        try:
+            yield aside
+            try:
+                aside.rename(place)
+            except OSError:
+                if not place.is_dir():
+                    raise
+            os.utime(place)
+            self._keep_newest()
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
     def _keep_newest(self) -> None:
-        found = sorted(
-            (path for path in self._folder.iterdir() if path.is_dir()),
-            key=lambda path: (path.stat().st_mtime_ns, path.name),
-        )
-        for path in found[: -self._num_kept]:
+        whole, left_behind_ns = list[tuple[int, Path]](), time.time_ns() - int(LEFT_BEHIND_S * 1e9)
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):  # another service removes it at this moment
+                changed_ns = path.stat().st_mtime_ns
+                if not path.name.startswith(ASIDE_PREFIX):
+                    whole.append((changed_ns, path))
+                elif changed_ns < left_behind_ns:
+                    shutil.rmtree(path, ignore_errors=True)
+        for _, path in sorted(whole)[: -self._num_kept]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_whole(place: Path, content: Sha256) -> bool:
+    if not place.is_dir():
+        return False
+    try:
+        _checked(place, content)
+    except RejectedError:
+        shutil.rmtree(place, ignore_errors=True)  # a damaged copy is fetched again
+        return False
+    return True
 
 
 def _checked(folder: Path, content: Sha256) -> Path:

@@ -33,7 +33,6 @@ from trainers.settings import RankFacts, TrainerSettings, device_for, threads_fo
 from trainers.state import State, first_state
 from trainers.step import Learner, StepLimits
 
-RELEASES = "releases"
 CPU_NICENESS = 10
 """Where a trainer shares the processor with an engine, answers come first."""
 
@@ -171,7 +170,7 @@ def _trainer(
         build=lambda: build(blueprint, ranks),
         bases=Bases(
             checkpoints=checkpoints,
-            artifacts=FetchedArtifacts(settings.folder / RELEASES, settings.lakefs),
+            artifacts=FetchedArtifacts(settings.artifacts_folder, settings.lakefs),
             ranks=ranks,
             lora=blueprint.lora,
             untrained=untrained_of(learner, blueprint.lora),

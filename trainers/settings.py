@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from schemas.artifact_fetch import LakefsAccess
+from schemas.artifact_fetch import ARTIFACTS_FOLDER, LakefsAccess
 from schemas.bus import KafkaAccess
 from schemas.events import TrainingTarget
 from schemas.settings import TrainingSettings
@@ -60,6 +60,12 @@ class TrainerSettings:
         if self.replay is not None:
             return self.replay.folder
         return self.state_dir / TRAINER_FOLDER / self.scenario.name
+
+    @property
+    def artifacts_folder(self) -> Path:
+        """Where fetched releases are; a replay leaves what live services share alone."""
+        shared = self.state_dir if self.replay is None else self.replay.folder
+        return shared / ARTIFACTS_FOLDER
 
     @property
     def lora(self) -> Lora | None:

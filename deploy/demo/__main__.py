@@ -9,21 +9,22 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 from rich.console import Console
-from rich.live import Live
 
 from deploy.background import end_supervisor
 from deploy.commands.serve import serve_in_background, serving_of
 from deploy.configuration import read_configuration
 from deploy.demo.picture import draw
-from deploy.demo.screen import screen, timeline
-from deploy.demo.story import BatchStory, Story
+from deploy.demo.screen import timeline
+from deploy.demo.showing import showing
+from deploy.demo.story import Story
 from deploy.demo.watching import watching
 from deploy.services import gateway_url
 from recipes.sao.examples.concise.traffic import SCENARIO, TOKENS_MAX, Answered, Failed, play
@@ -42,7 +43,11 @@ ANSWER_S_MAX = 120.0
 SETTLED_S_MAX = 120.0
 """How long the last batch may take to be trained and released."""
 SERVED_S_MAX = 60.0
+CHUNK = "data: {"
+"""How a piece of a streamed answer begins."""
 REFRESH_S = 0.5
+LOOK_S = 0.02
+"""Between two looks for a release that was just swapped in."""
 
 console = Console(highlight=False)
 
@@ -66,6 +71,18 @@ class Users:
             console.print(f"failed: {one.detail}", style="red")
         else:
             self.story.hear_first_token(one.release_id, one.first_token_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer to the one question that every release is asked."""
+
+    text: str
+    """What the model said."""
+    release_id: str
+    """The release that began it."""
+    first_token_us: int
+    """When the first piece came; microseconds UTC."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -103,7 +120,9 @@ async def run(settings: Settings, batches_max: int, releases_min: int) -> int:
         first = (await releases_of(http))[0]
         before = await answer(http)
         console.rule("2  sixteen users ask, read, and score: brief is good")
-        await learn(settings, users, batches_max, releases_min, num_before=len(await releases_of(http)))
+        num_before = len(await releases_of(http))
+        async with asking_each_release(http, users):
+            await learn(settings, users, batches_max, releases_min, num_before=num_before)
         last = (await releases_of(http))[0]
         console.rule("3  the same question, before and after, and back again")
         await compare(http, first, last, before)
@@ -123,25 +142,46 @@ async def learn(
 
     playing = asyncio.create_task(play(gateway_url(settings), users.heard))
     try:
-        with Live(screen(story, ""), console=console, auto_refresh=False) as live:
+        with showing(console, story, QUESTION) as show:
             while not is_over():
                 if playing.done():
                     playing.result()  # a bug of the traffic's is not waited for
-                live.update(screen(story, _note(users, settings)), refresh=True)
+                show(_note(users, settings))
                 await asyncio.sleep(REFRESH_S)
             last, deadline_s = story.sealed[-1], time.monotonic() + SETTLED_S_MAX
-            while is_under_way(last) and time.monotonic() < deadline_s:
-                live.update(screen(story, "the last batch becomes a release …"), refresh=True)
+            while last.is_under_way and time.monotonic() < deadline_s:
+                show("the last batch becomes a release …")
                 await asyncio.sleep(REFRESH_S)
-            live.update(screen(story, "learned" if story.has_learned else "not learned"), refresh=True)
+            show("learned" if story.has_learned else "not learned")
     finally:
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
 
 
-def is_under_way(batch: BatchStory) -> bool:
-    """Whether a batch may still become answers: not when it was rejected."""
-    return batch.first_token_us is None and batch.verdict in (None, "accepted")
+@asynccontextmanager
+async def asking_each_release(http: httpx.AsyncClient, users: Users) -> AsyncIterator[None]:
+    """Ask each release the one question as soon as it serves: what it answers shows what it has learned."""
+    task = asyncio.create_task(_ask_each_release(http, users))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _ask_each_release(http: httpx.AsyncClient, users: Users) -> None:
+    story, asked = users.story, users.story.swapped_id
+    while True:
+        if story.swapped_id != asked:
+            asked = story.swapped_id
+            try:
+                said = await answer(http)
+            except httpx.HTTPError as error:
+                users.heard(Failed(detail=f"{type(error).__name__}: {error}"))
+                continue
+            story.hear_first_token(said.release_id, said.first_token_us)
+            story.hear_answer(said.release_id, said.text)
+        await asyncio.sleep(LOOK_S)
 
 
 def _note(users: Users, settings: Settings) -> str:
@@ -150,23 +190,23 @@ def _note(users: Users, settings: Settings) -> str:
     return f"{told} · logs: {state_dir / 'logs'} · Ctrl-C stops the demo only"
 
 
-async def compare(http: httpx.AsyncClient, first: Any, last: Any, before: str) -> None:
+async def compare(http: httpx.AsyncClient, first: Any, last: Any, before: Reply) -> None:
     """Show what changed; roll back live, and forward again."""
     after = await answer(http)
     console.print(f"[bold]{QUESTION}[/bold]")
-    console.print(f"  r{first['release_seq']}: {before!r}", markup=False)
-    console.print(f"  r{last['release_seq']}: {after!r}", markup=False)
+    console.print(f"  r{first['release_seq']}: {before.text!r}", markup=False)
+    console.print(f"  r{last['release_seq']}: {after.text!r}", markup=False)
     if first["release_id"] == last["release_id"]:
         return
     back = await roll_back(http, first)
     again = await answer(http)
-    console.print(f"  r{back['release_seq']} (back to r{first['release_seq']}): {again!r}", markup=False)
+    console.print(f"  r{back['release_seq']} (back to r{first['release_seq']}): {again.text!r}", markup=False)
     forward = await roll_back(http, last)
     newest = await answer(http)
     console.print(
-        f"  r{forward['release_seq']} (forward to r{last['release_seq']}): {newest!r}", markup=False
+        f"  r{forward['release_seq']} (forward to r{last['release_seq']}): {newest.text!r}", markup=False
     )
-    same = again == before and newest == after
+    same = again.text == before.text and newest.text == after.text
     console.print("both are what they were" if same else "expected the same answers as before, got others")
 
 
@@ -206,16 +246,26 @@ async def _has_all(users: Users) -> bool:
     return len(users.story.answered) >= users.asked - users.failures
 
 
-async def answer(http: httpx.AsyncClient) -> str:
+async def answer(http: httpx.AsyncClient) -> Reply:
     """Ask the question, greedily."""
     body = {
         "model": SCENARIO,
         "messages": [{"role": "user", "content": QUESTION}],
         "max_tokens": TOKENS_MAX,
         "temperature": 0,
+        "stream": True,
     }
-    found = (await http.post("/v1/chat/completions", json=body)).raise_for_status().json()
-    return str(found["choices"][0]["message"]["content"])
+    text, first_token_us = "", 0
+    async with http.stream("POST", "/v1/chat/completions", json=body) as answered:
+        answered.raise_for_status()
+        async for line in answered.aiter_lines():
+            if not line.startswith(CHUNK):
+                continue
+            first_token_us = first_token_us or time.time_ns() // 1000
+            for choice in json.loads(line.removeprefix("data: ")).get("choices", ()):
+                text += choice["delta"].get("content") or ""
+    release_id = answered.headers["x-reef-release-id"]
+    return Reply(text=text, release_id=release_id, first_token_us=first_token_us)
 
 
 async def releases_of(http: httpx.AsyncClient) -> list[dict[str, Any]]:

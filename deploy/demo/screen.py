@@ -11,10 +11,12 @@ from deploy.demo.story import BatchStory, Story
 
 ROWS_MAX = 12
 """Batches shown at once; the newest."""
+ANSWER_CHARS_MAX = 36
+"""Shown of what a release says."""
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def screen(story: Story, note: str) -> RenderableType:
+def screen(story: Story, note: str, question: str) -> RenderableType:
     """Draw the whole screen."""
     fates = story.fates_of(story.answered)
     told = "  ".join(f"{state} {number}" for state, number in fates.items())
@@ -23,7 +25,7 @@ def screen(story: Story, note: str) -> RenderableType:
     return Panel(
         Group(
             curve([batch.reward_mean for batch in story.sealed]),
-            batch_table(story.sealed[-ROWS_MAX:]),
+            batch_table(story.sealed[-ROWS_MAX:], question),
             Text(counts + (f"  (dropped: {reasons})" if reasons else "")),
             Text(note, style="dim"),
         ),
@@ -38,11 +40,12 @@ def curve(rewards: Sequence[float]) -> Text:
     return Text("reward by batch  ") + Text(bars, style="bold green") + Text(last)
 
 
-def batch_table(batches: Sequence[BatchStory]) -> Table:
-    """Draw one line a batch."""
+def batch_table(batches: Sequence[BatchStory], question: str) -> Table:
+    """Draw one line a batch, with what its release says to the one question."""
     table = Table(box=None, pad_edge=False)
     for title in ("batch", "reward", "sealed", "trained", "released", "release", "pause"):
         table.add_column(title, justify="right")
+    table.add_column(question, no_wrap=True)
     for batch in batches:
         release = (
             batch.verdict if batch.release_seq is None else f"r{batch.release_seq} {batch.release_id[:8]}"  # type: ignore[index]
@@ -55,8 +58,20 @@ def batch_table(batches: Sequence[BatchStory]) -> Table:
             _seconds(batch.releasing_s),
             release or "…",
             "…" if batch.pause_ms is None else f"{batch.pause_ms:.0f} ms",
+            _shortened(batch.answer),
         )
     return table
+
+
+def batch_line(batch: BatchStory) -> str:
+    """Tell one batch in a line."""
+    told = f"batch {batch.number}  reward {batch.reward_mean:.2f}  trained in {_seconds(batch.training_s)}"
+    if batch.first_token_us is None:
+        return f"{told}  {batch.verdict or 'not released yet'}"
+    pause = "…" if batch.pause_ms is None else f"{batch.pause_ms:.0f} ms"
+    return (
+        f"{told}  r{batch.release_seq} answers {_seconds(batch.releasing_s)} later, after a pause of {pause}"
+    )
 
 
 def timeline(batches: Sequence[BatchStory]) -> Table:
@@ -76,6 +91,11 @@ def timeline(batches: Sequence[BatchStory]) -> Table:
                 _seconds(batch.sealing_s + batch.releasing_s),
             )
     return table
+
+
+def _shortened(answer: str | None) -> Text:
+    told = " ".join((answer or "").split())
+    return Text(told if len(told) <= ANSWER_CHARS_MAX else told[: ANSWER_CHARS_MAX - 1] + "…")
 
 
 def _seconds(value: float | None) -> str:

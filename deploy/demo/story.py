@@ -55,6 +55,13 @@ class BatchStory:
     """How long the engine paused for it."""
     first_token_us: int | None = None
     """Of the first answer that began with it."""
+    answer: str | None = None
+    """What it says to the question that every release is asked."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it may still become answers: not when it was rejected."""
+        return self.first_token_us is None and self.verdict in (None, "accepted")
 
     @property
     def reward_mean(self) -> float:
@@ -95,6 +102,8 @@ class Story:
     """The latest outcome of each call."""
     releases: list[ReleasePublished] = field(default_factory=list)
     """Published meanwhile, in order."""
+    swapped_id: ReleaseId | None = None
+    """Swapped in last."""
     _reported_us: dict[Receipt, int] = field(default_factory=dict)
     _free_us: int = 0
 
@@ -151,6 +160,7 @@ class Story:
                 batch.release_id, batch.release_seq = release.release_id, release.release_seq
 
     def _take_swap(self, swap: ModelSwapped) -> None:
+        self.swapped_id = swap.release_id
         for batch in self.batches.values():
             if batch.release_id == swap.release_id:
                 batch.pause_ms = swap.pause_ms
@@ -161,6 +171,12 @@ class Story:
             if batch.release_id == release_id:
                 earlier = batch.first_token_us or first_token_us
                 batch.first_token_us = min(earlier, first_token_us)
+
+    def hear_answer(self, release_id: str, answer: str) -> None:
+        """Note what a release says to the one question."""
+        for batch in self.batches.values():
+            if batch.release_id == release_id:
+                batch.answer = answer
 
     def _batches_of(self, names: Sequence[BatchId]) -> list[BatchStory]:
         return [self.batches[name] for name in names if name in self.batches]

@@ -1,7 +1,10 @@
 """The files of a release, from a folder and from the real lakeFS: the announced content, or nothing."""
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +14,7 @@ from lakefs.client import Client
 from pydantic import SecretStr
 
 from deploy.ports import free_port
-from schemas.artifact_fetch import FetchedArtifacts, LakefsAccess
+from schemas.artifact_fetch import LEFT_BEHIND_S, FetchedArtifacts, LakefsAccess
 from schemas.artifacts import manifest_of
 from schemas.errors import RejectedError, UnavailableError
 from schemas.ids import Sha256
@@ -137,3 +140,52 @@ def test_a_lakefs_that_does_not_answer_may_answer_later(tmp_path: Path) -> None:
     )
     with pytest.raises(UnavailableError, match="check lakeFS"):
         FetchedArtifacts(tmp_path, nobody).fetch("lakefs://repository/commit/", Sha256("0" * 64))
+
+
+NOWHERE = LakefsAccess(endpoint="http://127.0.0.1:1", access_key_id="a", secret_access_key=SecretStr("b"))
+"""Nobody listens there: what comes was on this disk."""
+URI = "lakefs://repository/commit/"
+
+
+def test_what_lies_on_this_disk_is_not_fetched_again_even_when_its_origin_is_gone(tmp_path: Path) -> None:
+    folder = an_artifact(tmp_path / "export")
+    content = content_of(folder)
+    FetchedArtifacts(tmp_path / "cache", None).keep(folder, manifest_of(folder))
+    shutil.rmtree(folder)
+    fetched = FetchedArtifacts(tmp_path / "cache", NOWHERE).fetch(URI, content)
+    assert content_of(fetched) == content
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [content]
+
+
+@pytest.mark.parametrize("spoil", [cut, lose, spoil_manifest])
+def test_a_damaged_copy_is_not_given_but_fetched_again(tmp_path: Path, spoil: Spoil) -> None:
+    folder = an_artifact(tmp_path / "export")
+    artifacts = FetchedArtifacts(tmp_path / "cache", NOWHERE)
+    artifacts.keep(folder, manifest_of(folder))
+    content = content_of(folder)
+    spoil(folder)  # a link to the very file that is kept, but for files that are written anew
+    spoil(tmp_path / "cache" / content)
+    with pytest.raises(UnavailableError, match="check lakeFS"):
+        artifacts.fetch(URI, content)
+    artifacts.keep(an_artifact(tmp_path / "again"), manifest_of(tmp_path / "again"))
+    assert content_of(artifacts.fetch(URI, content)) == content
+
+
+def test_the_content_asked_for_last_stays_and_nothing_half_made_for_long(tmp_path: Path) -> None:
+    artifacts = FetchedArtifacts(tmp_path / "cache", NOWHERE, num_kept=2)
+    folders = []
+    left_behind, under_way = tmp_path / "cache/.tmp-old", tmp_path / "cache/.tmp-new"
+    for path, age_s in ((left_behind, 2 * LEFT_BEHIND_S), (under_way, 0)):
+        path.mkdir(parents=True)
+        os.utime(path, (time() - age_s,) * 2)
+    for n in range(3):
+        folder = an_artifact(tmp_path / str(n))
+        (folder / "model.safetensors").write_bytes(bytes([n]) * 100)
+        (folder / MANIFEST_NAME).write_bytes(manifest_of(folder).encode())
+        artifacts.keep(folder, manifest_of(folder))
+        folders.append(tmp_path / "cache" / content_of(folder))
+        os.utime(folders[n], (n + 1, n + 1))
+        if n == 1:
+            assert artifacts.fetch(URI, content_of(tmp_path / "0")) == folders[0]
+    assert [path.exists() for path in folders] == [True, False, True]
+    assert (left_behind.exists(), under_way.exists()) == (False, True)

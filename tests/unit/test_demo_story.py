@@ -6,6 +6,7 @@ from rich.console import Console
 
 from deploy.demo.picture import draw
 from deploy.demo.screen import screen, timeline
+from deploy.demo.showing import showing
 from deploy.demo.story import Story
 from schemas.events import Event, OutcomeReason, OutcomeState
 from schemas.ids import BatchId, ReleaseId, ScenarioName
@@ -85,10 +86,48 @@ def test_another_scenarios_events_are_no_part_of_it() -> None:
 def test_a_story_is_shown_and_drawn(tmp_path: Path) -> None:
     story = a_story(*a_batch(1, 0.25, 0), *a_batch(2, 1.0, 0))
     console = Console(record=True, width=100)
-    console.print(screen(story, "note"), timeline(story.sealed))
+    console.print(screen(story, "note", "What is the sky?"), timeline(story.sealed))
     text = console.export_text()
     assert "▂█ 1.00" in text
     assert "answered 2  reports 2  trained 0  dropped 0  pending 2" in text
     path = tmp_path / "deep" / "curve.png"
     draw(story, path)
     assert imread(path).shape[:2] == (540, 960)
+
+
+def released(number: int, at_us: int) -> list[tuple[Event, int]]:
+    name, release = BatchId(f"batch-{number}"), ReleaseId(f"{number}" * 64)
+    return [
+        *a_batch(number, 0.5, at_us),
+        (a.a_candidate_trained(batch_id=name), at_us + 13 * SECOND_US),
+        (a.a_candidate_evaluated(batch_ids=(name,)), at_us + 14 * SECOND_US),
+        (
+            a.a_release_published(batch_ids=(name,), release_id=release, release_seq=number),
+            at_us + 14 * SECOND_US,
+        ),
+        (a.a_model_swapped(release_id=release, pause_ms=61.0), at_us + 15 * SECOND_US),
+    ]
+
+
+def test_each_release_is_shown_with_what_it_answers() -> None:
+    story = a_story(*released(1, 0))
+    assert story.swapped_id == "1" * 64
+    story.hear_answer("1" * 64, "Blue,\nas a matter of fact, whenever the sun is out.")
+    console = Console(record=True, width=120)
+    console.print(screen(story, "note", "What colour is the sky?"))
+    text = console.export_text()
+    assert "What colour is the sky?" in text
+    assert "Blue, as a matter of fact, whenever…" in text
+
+
+def test_where_no_screen_is_drawn_each_batch_is_a_line_once_it_is_decided() -> None:
+    story = a_story(*released(1, 0))
+    console = Console(record=True, width=40, force_terminal=False)
+    with showing(console, story, "What?") as show:
+        show("")
+        assert console.export_text() == ""
+        story.hear_first_token("1" * 64, 16 * SECOND_US)
+        show("")
+        show("")
+    told = "batch 1  reward 0.50  trained in 10.0 s  r1 answers 3.0 s later, after a pause of 61 ms\n"
+    assert console.export_text() == told

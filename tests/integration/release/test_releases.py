@@ -1,12 +1,13 @@
 """Candidates and commands in, a linear chain and its events out, on the real log and the real lakeFS."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from release.head import tag_of
-from schemas.artifact_fetch import FetchedArtifacts
+from schemas.artifact_fetch import ARTIFACTS_FOLDER, FetchedArtifacts
 from schemas.events import (
     ArtifactKind,
     CandidateEvaluated,
@@ -63,6 +64,9 @@ async def test_a_good_candidate_becomes_the_head_and_its_files_come_back_to_the_
     fetched = FetchedArtifacts(rig.folder / "fetched", rig.settings.lakefs)
     folder = fetched.fetch(release.artifact_uri, release.content_sha256)
     assert (folder / WEIGHTS).read_bytes() == data
+    away = replace(rig.settings.lakefs, endpoint="http://127.0.0.1:1")
+    at_hand = FetchedArtifacts(rig.settings.state_dir / ARTIFACTS_FOLDER, away)
+    at_hand.fetch(release.artifact_uri, release.content_sha256)  # services beside this one need not fetch it
     assert await rig.chain.tags() == {tag_of(n): r.release_id for n, r in enumerate((first, release))}
 
 
