@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fastapi import FastAPI
 
+from gateway.auth import Scope as Permission
 from gateway.auth import Token, authenticate, require_scope, scope_of
-from gateway.errors import BUG, Problem, WrongMethodError, error_body, problem_of
+from gateway.errors import BUG, Problem, WrongMethodError, error_body, no_such_route, problem_of
 from gateway.exchange import ClientLeftError, Exchange, Header, Message, Receive, Scope, Send
 from gateway.head import read_head
 from gateway.metrics import CallMetrics
 from gateway.request_log import RequestLog
-from gateway.rest import EXCHANGE
+from gateway.rest import EXCHANGE, has_route
 from schemas.errors import ReefError
 
 Handler = Callable[[Exchange], Awaitable[None]]
@@ -69,7 +70,8 @@ class Gateway:
         needed = scope_of(exchange.method, exchange.path)
         if needed is not None:
             exchange.grant = authenticate(exchange.head.token, self._tokens)
-            require_scope(exchange.grant, needed)
+            if needed not in exchange.grant.scopes:
+                self._forbid(exchange, scope, needed)
         methods = self._routes.get(exchange.path)
         if methods is None:
             await self._pass_on(exchange, scope, receive, send)
@@ -78,6 +80,12 @@ class Gateway:
         if handler is None:
             raise WrongMethodError(exchange.method, exchange.path, methods)
         await handler(exchange)
+
+    def _forbid(self, exchange: Exchange, scope: Scope, needed: Permission) -> None:
+        """Refuse a token without the scope; what no route has is 404 to every token."""
+        if exchange.path not in self._routes and not has_route(self._rest, scope):
+            raise no_such_route(exchange.method, exchange.path)
+        require_scope(exchange.grant, needed)
 
     async def _pass_on(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         """Let FastAPI answer; the request id goes on top, the status into the canonical line."""

@@ -88,6 +88,14 @@ class EngineRefusedError(RejectedError):
         self.retry_after = retry_after
 
 
+def no_such_route(method: str, path: str) -> RejectedError:
+    """Say that there is no such route."""
+    return RejectedError(
+        f"expected a route of this gateway, got {method} {path[:120]!r}: see docs/http.md",
+        reason="no_such_route",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A refusal as HTTP says it."""

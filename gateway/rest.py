@@ -9,14 +9,15 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
-from gateway.errors import BUG, Problem, WrongMethodError, error_body, problem_of
+from gateway.errors import BUG, Problem, WrongMethodError, error_body, no_such_route, problem_of
 from gateway.exchange import Exchange, Receive, Scope, Send
-from schemas.errors import ReefError, RejectedError
+from schemas.errors import ReefError
 
 EXCHANGE = "reef.exchange"
 """Where a route finds its exchange in the ASGI scope."""
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -55,14 +56,18 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     return _problem_response(request, Problem(status=error.status_code, code="bad_request", message=message))
 
 
+def has_route(app: FastAPI, scope: Scope) -> bool:
+    """Whether there is a route with this path, with whatever method."""
+    return any(route.matches(scope)[0] is not Match.NONE for route in app.router.routes)
+
+
 def _methods_of(request: Request) -> set[str]:
     """Give the methods of every route with this path: Starlette names those of the first only."""
-    routes = [route for route in request.app.router.routes if isinstance(route, Route)]
     return {
         method
-        for route in routes
-        if route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
+        for method in _METHODS
+        for route in request.app.router.routes
+        if route.matches({**request.scope, "method": method})[0] is Match.FULL
     }
 
 
@@ -93,8 +98,4 @@ def _problem_response(request: Request, problem: Problem) -> Response:
 
 
 async def _no_such_route(scope: Scope, receive: Receive, send: Send) -> None:
-    path = scope["path"]
-    raise RejectedError(
-        f"expected a route of this gateway, got {scope['method']} {path[:120]!r}: see docs/http.md",
-        reason="no_such_route",
-    )
+    raise no_such_route(scope["method"], scope["path"])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import uvloop
+from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from gateway.auth import Token
@@ -120,6 +121,7 @@ def running_gateway(
     engine_wait_s: float = 0.0,
     model: str = "scripted",
     recorder: Recorder | None = None,
+    routers: Sequence[APIRouter] = (),
 ) -> Iterator[GatewayRig]:
     """Run a gateway in a thread, in front of engines."""
     rig = GatewayRig(catalog=Catalog(tuple(ScenarioName(name) for name in scenarios)))
@@ -134,6 +136,7 @@ def running_gateway(
         tokens=tokens,
         settings=settings,
         engine_wait_s=engine_wait_s,
+        routers=routers,
     )
     runner.start()
     try:
@@ -152,6 +155,7 @@ class _Runner:
         tokens: Sequence[Token],
         settings: CallSettings,
         engine_wait_s: float,
+        routers: Sequence[APIRouter],
     ) -> None:
         self._rig = rig
         self._recorder = recorder
@@ -159,6 +163,7 @@ class _Runner:
         self._tokens = tokens
         self._settings = settings
         self._engine_wait_s = engine_wait_s
+        self._routers = routers
         self._started, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
 
@@ -206,6 +211,7 @@ class _Runner:
             tokens=self._tokens,
             settings=self._settings,
             log=ListedLines(self._rig.lines),
+            routers=self._routers,
         )
 
 

@@ -24,6 +24,9 @@ from schemas.events import ModelSwapped
 from tests.swap_load import Load, other_weights, users
 from tests.swap_rig import SCENARIO, a_release_row, running_swaps, until
 
+WARM_SWAPS = 10
+"""Memory is judged after them: by then every page of the KV cache was touched."""
+
 
 def main() -> None:
     """Start an engine, swap it under load, and say how that went."""
@@ -33,12 +36,23 @@ def main() -> None:
     parser.add_argument("--transport", choices=("gloo", "folder", "nccl"), default="gloo")
     parser.add_argument("--streams", type=int, default=6)
     parser.add_argument("--tokens", type=int, default=128, help="of each answer")
+    parser.add_argument(
+        "--cache-blocks",
+        type=int,
+        default=64,
+        help="of the KV cache: few are soon all touched",
+    )
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine is ended, too
     with tempfile.TemporaryDirectory(prefix="reef-bench-swap-") as name:
         root, cache_dir = Path(name), read_cache_dir()
         options = EngineOptions(
-            state_dir=root, cache_dir=cache_dir, port=free_port(), model=arguments.model, device=find_device()
+            state_dir=root,
+            cache_dir=cache_dir,
+            port=free_port(),
+            model=arguments.model,
+            device=find_device(),
+            extra_arguments=("--num-gpu-blocks-override", str(arguments.cache_blocks)),
         )
         engine = Engine(options)
         engine.prepare()
@@ -113,6 +127,10 @@ def _latencies(load: Load, paused: Sequence[tuple[float, float]]) -> dict[str, o
     return dict(found)
 
 
+def _slope(values: Sequence[int]) -> float | None:
+    return None if len(values) < 2 else round(statistics.linear_regression(range(len(values)), values)[0], 2)
+
+
 def _said(swaps: Sequence[ModelSwapped], memory_mib: Sequence[int], load: Load) -> dict[str, object]:
     def spread(values: Sequence[float]) -> dict[str, float]:
         ordered = sorted(values)
@@ -129,9 +147,10 @@ def _said(swaps: Sequence[ModelSwapped], memory_mib: Sequence[int], load: Load) 
         "max_stream_gap_ms": spread([one.max_stream_gap_ms for one in swaps]),
         "total_ms": spread([one.total_ms for one in swaps]),
         "memory_mib": {
-            "first": memory_mib[0],
             "third": memory_mib[min(2, len(memory_mib) - 1)],
+            "tenth": memory_mib[min(WARM_SWAPS, len(memory_mib)) - 1],
             "last": memory_mib[-1],
+            "a_swap": _slope(memory_mib[WARM_SWAPS:]),
         },
         "num_streams": load.num_streams,
         "num_plain": load.num_whole,

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import APIRouter
 
 from gateway.auth import Grant, Scope, Token, digest_of
 from tests.gateway_rig import RELEASE, GatewayRig, running_gateway, with_settings
@@ -131,6 +132,30 @@ def token(secret: bytes, *scopes: Scope, scenarios: tuple[str, ...] = ("*",)) ->
     return Token(digest=digest_of(secret), grant=grant)
 
 
+@pytest.fixture
+def guarded(upstream: ScriptedUpstream) -> Iterator[httpx.Client]:
+    """A gateway with one more route behind the fast ones, and two tokens of one scope each."""
+    things = APIRouter()
+
+    @things.get("/reef/things/{name}")
+    @things.post("/reef/things/{name}")
+    async def thing(name: str) -> str:
+        return name
+
+    tokens = (token(b"infers", "infer"), token(b"reads", "read"), token(b"all", "read", "admin"))
+    with (
+        running_gateway([upstream.url], tokens=tokens, routers=(things,)) as gateway,
+        httpx.Client(base_url=gateway.url, trust_env=False) as found,
+    ):
+        yield found
+
+
+def test_every_method_of_a_path_is_allowed_by_name(guarded: httpx.Client) -> None:
+    answer = guarded.put("/reef/things/any", headers={"x-api-key": "all"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, POST"
+
+
 def test_tokens_open_what_they_name_and_nothing_else(upstream: ScriptedUpstream) -> None:
     tokens = (token(b"infers", "infer", scenarios=("coding",)), token(b"reads", "read"))
     with (
@@ -155,6 +180,32 @@ def test_tokens_open_what_they_name_and_nothing_else(upstream: ScriptedUpstream)
         assert status("/metrics", x_api_key="infers") == 403
         assert status("/v1/models", x_api_key="infers", x_reef_scenario="coding") == 200
         assert status("/nowhere") == 401
+        assert status("/nowhere", authorization="Bearer other") == 401
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/v1/embeddings", "/reef/nowhere", "/healthz/more"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_an_unknown_route_is_unknown_to_every_token(guarded: httpx.Client, method: str, path: str) -> None:
+    for secret in ("infers", "reads"):
+        answer = guarded.request(method, path, headers={"x-api-key": secret})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_such_route")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "secret"),
+    [
+        ("POST", "/v1/models", "reads"),
+        ("GET", CHAT, "reads"),
+        ("POST", "/metrics", "infers"),
+        ("GET", "/reef/things/any", "infers"),
+        ("DELETE", "/reef/things/any", "reads"),
+    ],
+)
+def test_a_known_route_tells_nothing_to_a_token_without_its_scope(
+    guarded: httpx.Client, method: str, path: str, secret: str
+) -> None:
+    answer = guarded.request(method, path, headers={"x-api-key": secret})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
 
 
 def test_more_calls_than_allowed_are_sent_away_for_a_while(upstream: ScriptedUpstream) -> None:
