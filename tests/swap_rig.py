@@ -186,13 +186,14 @@ async def running_swaps(
     deadline_s: float = 30.0,
     timeout_s: float = 600.0,
     keepers: Mapping[str, Keeper] | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[SwapRig]:
     """Run a gateway before engines; `rows` are the chains at its start, oldest first."""
     wake, registry, recorder = asyncio.Event(), CollectorRegistry(), MemoryRecorder()
     catalog = Catalog(ScenarioName(name) for name in rows)
     chains, artifacts = MemoryChains(), FolderArtifacts(root)
     chains.rows = {name: list(found) for name, found in rows.items()}
-    gate = Gate(wait_s_max=deadline_s)
+    gate = gate or Gate(wait_s_max=deadline_s)
     sender = None if sender_command is None else WeightSender(sender_command)
     roads = targets or dict.fromkeys(rows, TrainingTarget.FULL)
     async with Engines(engine_urls, wait_s=0.0, guard=wake.set) as engines:

@@ -46,8 +46,8 @@ SERVED_S_MAX = 60.0
 CHUNK = "data: {"
 """How a piece of a streamed answer begins."""
 REFRESH_S = 0.5
-LOOK_S = 0.02
-"""Between two looks for a release that was just swapped in."""
+LOOK_S = 0.1
+"""Between two looks whether a release that was published serves."""
 
 console = Console(highlight=False)
 
@@ -170,18 +170,28 @@ async def asking_each_release(http: httpx.AsyncClient, users: Users) -> AsyncIte
 
 
 async def _ask_each_release(http: httpx.AsyncClient, users: Users) -> None:
-    story, asked = users.story, users.story.swapped_id
+    """Ask at the moment at which a release serves; its ModelSwapped comes a second later."""
+    story, num_asked = users.story, 0
     while True:
-        if story.swapped_id != asked:
-            asked = story.swapped_id
-            try:
-                said = await answer(http)
-            except httpx.HTTPError as error:
-                users.heard(Failed(detail=f"{type(error).__name__}: {error}"))
-                continue
-            story.hear_first_token(said.release_id, said.first_token_us)
-            story.hear_answer(said.release_id, said.text)
         await asyncio.sleep(LOOK_S)
+        if len(story.releases) == num_asked:
+            continue
+        newest = story.releases[-1].release_id
+        try:
+            if not await serves(http, newest):
+                continue
+            num_asked = len(story.releases)
+            said = await answer(http)
+        except httpx.HTTPError as error:
+            users.heard(Failed(detail=f"{type(error).__name__}: {error}"))
+            continue
+        story.hear_first_token(said.release_id, said.first_token_us)
+        story.hear_answer(said.release_id, said.text)
+
+
+async def serves(http: httpx.AsyncClient, release_id: str) -> bool:
+    """Whether new calls are answered by this release."""
+    return any(row["release_id"] == release_id and row["serving"] for row in await releases_of(http))
 
 
 def _note(users: Users, settings: Settings) -> str:
@@ -217,12 +227,7 @@ async def roll_back(http: httpx.AsyncClient, release: Any) -> Any:
     published = await http.post(f"/reef/scenarios/{SCENARIO}/rollback", json=body)
     new = published.raise_for_status().json()
 
-    async def serves() -> bool:
-        return any(
-            row["release_id"] == new["release_id"] and row["serving"] for row in await releases_of(http)
-        )
-
-    await until(serves, SERVED_S_MAX)
+    await until(lambda: serves(http, new["release_id"]), SERVED_S_MAX)
     console.print(
         f"  … rolled to r{release['release_seq']} in {time.monotonic() - began_s:.1f} s", style="dim"
     )

@@ -102,8 +102,6 @@ class Story:
     """The latest outcome of each call."""
     releases: list[ReleasePublished] = field(default_factory=list)
     """Published meanwhile, in order."""
-    swapped_id: ReleaseId | None = None
-    """Swapped in last."""
     _reported_us: dict[Receipt, int] = field(default_factory=dict)
     _free_us: int = 0
 
@@ -160,7 +158,6 @@ class Story:
                 batch.release_id, batch.release_seq = release.release_id, release.release_seq
 
     def _take_swap(self, swap: ModelSwapped) -> None:
-        self.swapped_id = swap.release_id
         for batch in self.batches.values():
             if batch.release_id == swap.release_id:
                 batch.pause_ms = swap.pause_ms

@@ -111,7 +111,6 @@ def released(number: int, at_us: int) -> list[tuple[Event, int]]:
 
 def test_each_release_is_shown_with_what_it_answers() -> None:
     story = a_story(*released(1, 0))
-    assert story.swapped_id == "1" * 64
     story.hear_answer("1" * 64, "Blue,\nas a matter of fact, whenever the sun is out.")
     console = Console(record=True, width=120)
     console.print(screen(story, "note", "What colour is the sky?"))

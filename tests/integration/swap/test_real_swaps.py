@@ -16,8 +16,9 @@ import pytest
 from deploy.embedded.engine import Engine
 from deploy.embedded.engine_environment import engine_python, find_device
 from deploy.embedded.served_folder import write_served_folder
+from gateway.gate import Gate
 from gateway.weight_routes import WeightRoutes
-from schemas.events import SwapFailure
+from schemas.events import SwapFailed, SwapFailure
 from tests.conftest import running_engine
 from tests.swap_load import greedy, other_weights, users
 from tests.swap_rig import SCENARIO, SwapRig, a_release_row, running_swaps, until
@@ -135,6 +136,43 @@ async def test_a_sender_that_dies_before_the_pause_costs_a_retry_and_no_call(
             assert rig.serving_seq == 1
             await rig.swapped_to(last)  # after RETRY_S_FIRST
         assert load.failures == []
+
+
+class FatalGate(Gate):
+    """Kills a process at the moment at which a swap closes it, which is when the pause begins."""
+
+    pid: int | None = None
+
+    def close(self) -> None:
+        """Close, and kill."""
+        super().close()
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+async def test_a_sender_that_dies_in_the_pause_is_not_missed(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    """CASES 4: everything is staged by then; the next swap has a sender of its own."""
+    gate = FatalGate(wait_s_max=120.0)
+    async with gateway(engine, contents, cache_dir, chain=6, gate=gate) as rig:
+        assert rig.sender is not None
+        outputs = []
+        for number in (1, 2):
+            await rig.swap(a_release_row(number, contents[number - 1], chain=6))
+            outputs.append(await greedy(rig))
+        dead = gate.pid = rig.sender.pid
+        assert dead is not None
+        async with users(rig, num_streaming=2, num_plain=1) as load:
+            await until(lambda: load.num_streams > 1)
+            await rig.swap(a_release_row(3, contents[0], chain=6))
+        assert load.failures == []
+        assert await greedy(rig) == outputs[0]
+        gate.pid = None
+        await rig.swap(a_release_row(4, contents[1], chain=6))
+        assert await greedy(rig) == outputs[1]
+        assert rig.sender.pid not in (None, dead)
+        assert not [one for one in rig.recorder.events if isinstance(one, SwapFailed)]
 
 
 async def test_workers_that_read_the_folder_themselves_get_the_same_weights(
