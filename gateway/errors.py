@@ -28,6 +28,7 @@ REASONS: Mapping[str, int] = MappingProxyType(
         "body_timeout": 408,
         "body_too_large": 413,
         "over_concurrency": 429,
+        "head_too_large": 431,
         "engine_nonsense": 502,
         "engine_slow": 504,
         "bug": 500,
@@ -49,6 +50,7 @@ _OPENAI_TYPES = MappingProxyType(
         413: "invalid_request_error",
         422: "invalid_request_error",
         429: "rate_limit_error",
+        431: "invalid_request_error",
         503: "overloaded_error",
         504: "timeout_error",
     }

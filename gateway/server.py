@@ -6,7 +6,7 @@ from typing import Any
 
 import uvicorn
 
-from gateway.joined_writes import JoinedWritesProtocol
+from gateway.json_refusals import JsonRefusalsProtocol
 from schemas.errors import UnavailableError
 
 BACKLOG = 2_048
@@ -21,7 +21,7 @@ def server_for(app: Any, *, cert_file: Path | None = None, key_file: Path | None
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=JoinedWritesProtocol,
+        http=JsonRefusalsProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

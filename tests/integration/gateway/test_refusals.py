@@ -1,5 +1,7 @@
 """Whatever a client does wrong, it is told in JSON: what was expected, what came, what to do."""
 
+import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +64,16 @@ def test_a_bad_request_is_refused_in_json(
 def test_a_body_that_comes_in_chunks_has_the_same_limit(http: httpx.Client) -> None:
     answer = http.post(CHAT, content=(b"x" * 65_536 for _ in range(20)))
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_what_is_no_http_is_answered_in_json_too(gateway: GatewayRig) -> None:
+    url = httpx.URL(gateway.url)
+    assert url.port is not None
+    with socket.create_connection((url.host, url.port), timeout=20) as connection:
+        connection.sendall(b"BROKEN\r\n\r\n")
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "bad_http"
 
 
 def test_anthropics_paths_have_anthropics_errors(http: httpx.Client) -> None:
