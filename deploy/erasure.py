@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.events import Operation, ReleasePublished
+from schemas.events import ArtifactKind, Operation, ReleasePublished
 from schemas.ids import BatchId, CandidateId, Receipt, ReleaseId
+from schemas.kinds import is_weights, slot_of
 from schemas.topics import (
     EXPERIENCE,
     FOREVER_MS,
@@ -75,17 +76,20 @@ def touched(
     batches: Collection[BatchId],
     bases: Mapping[CandidateId, ReleaseId],
 ) -> list[Touched]:
-    """Find the releases of a chain, oldest first, whose weights have seen these batches.
+    """Find the releases of a chain, oldest first, that have seen these batches.
 
-    `bases` says from which release a candidate was trained; where it says nothing, from the one before it.
+    `bases` says from which release a candidate was trained; where it says nothing, from the one before it
+    that it could take the place of.
     """
-    has_seen: dict[ReleaseId, bool] = {}
+    has_seen: dict[ArtifactKind, dict[ReleaseId, bool]] = {}  # a harness has learned nothing from weights
     found: list[Touched] = []
     for release in sorted(releases, key=lambda one: one.release_seq):
+        in_slot = has_seen.setdefault(slot_of(release.kind), {})
         is_direct = not set(batches).isdisjoint(release.batch_ids)
+        before = next(reversed(in_slot.values()), False)
         base = _base_of(release, bases)
-        has_seen[release.release_id] = is_direct or (base is not None and has_seen.get(base, False))
-        if has_seen[release.release_id]:
+        in_slot[release.release_id] = is_direct or (before if base is None else in_slot.get(base, before))
+        if in_slot[release.release_id]:
             found.append(Touched(release=release, is_direct=is_direct))
     return found
 
@@ -93,15 +97,13 @@ def touched(
 def _base_of(release: ReleasePublished, bases: Mapping[CandidateId, ReleaseId]) -> ReleaseId | None:
     if release.operation is Operation.ROLLBACK:
         return release.rollback_target_release_id
-    if release.candidate_id is not None and release.candidate_id in bases:
-        return bases[release.candidate_id]
-    return release.parent_release_id
+    return None if release.candidate_id is None else bases.get(release.candidate_id)
 
 
 def last_untouched(releases: Sequence[ReleasePublished], found: Sequence[Touched]) -> ReleasePublished | None:
-    """Name the newest release that has seen nothing of it: where a rollback may go."""
+    """Name the newest weights that have seen nothing of it: where a rollback may go."""
     seen = {one.release.release_id for one in found}
-    clean = [release for release in releases if release.release_id not in seen]
+    clean = [one for one in releases if is_weights(one.kind) and one.release_id not in seen]
     return max(clean, key=lambda release: release.release_seq) if clean else None
 
 

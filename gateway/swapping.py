@@ -20,11 +20,12 @@ from gateway.release_folders import ReleaseFolders
 from gateway.stage import Stage
 from gateway.swap import FinishError, Swap, SwapParts, Swapped
 from gateway.swap_report import SwapReport
-from gateway.target import Target, newest, of_release, retry_delay_s
+from gateway.target import Target, newest, of_release, retry_delay_s, weights_of
 from gateway.weight_routes import WeightRoutes
 from schemas.errors import ConflictError, ReefError, RejectedError
 from schemas.events import ArtifactKind, Event, Operation, ReleasePublished, SwapRequested, TrainingTarget
 from schemas.ids import ReleaseId, ScenarioName
+from schemas.kinds import is_weights
 
 LOOK_AGAIN_S = 5.0
 """Rest after an engine could not be asked what it holds."""
@@ -105,9 +106,9 @@ class Swapping:
         self._ended_at_s: dict[ScenarioName, float] = {}
 
     async def hear(self, event: Event) -> None:
-        """Take a request from the log; the newest wins."""
+        """Take a request from the log; the newest wins. Agents pull what is no weights; it is not swapped."""
         match event:
-            case SwapRequested():
+            case SwapRequested() if is_weights(event.kind):
                 await self._wish(event.scenario, event.release_id)
             case ReleasePublished(operation=Operation.CREATION):
                 await self._wish(event.scenario, event.release_id)
@@ -115,7 +116,7 @@ class Swapping:
                 return
 
     async def _recall(self, name: ScenarioName) -> None:
-        rows = await self._parts.chains.releases(name)
+        rows = weights_of(await self._parts.chains.releases(name))
         if rows:
             swapped = (await self._parts.chains.latest(name)).get("swapped", {})
             await self._wish(name, ReleaseId(rows[0]["release_id"]))
@@ -125,7 +126,7 @@ class Swapping:
         """Want a release; one that was wanted and never came is overtaken."""
         if name not in self._parts.catalog:
             return
-        rows = await self._parts.chains.releases(name)
+        rows = weights_of(await self._parts.chains.releases(name))
         offered = next((of_release(name, row) for row in rows if row["release_id"] == release_id), None)
         if offered is None:
             _log.warning("swap_of_unknown_release", scenario=name, release_id=release_id)
@@ -232,7 +233,7 @@ class Swapping:
 
     async def _chain(self, wanted: Target) -> list[Target]:
         """Give the releases that an engine may hold, the wanted one first: contents may be equal."""
-        rows = await self._parts.chains.releases(wanted.scenario)
+        rows = weights_of(await self._parts.chains.releases(wanted.scenario))
         return [wanted, *(of_release(wanted.scenario, row) for row in rows)]
 
     async def _serve_only(self, wish: Wish, up: Sequence[Engine]) -> None:

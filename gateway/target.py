@@ -1,14 +1,16 @@
 """Pure: what a scenario is to serve: the newest that was requested, and when to try again what failed.
 
-Not the swap. A starting gateway serves the head of the chain; afterwards the newest SwapRequested wins.
+Not the swap. A starting gateway serves the newest weights of the chain; afterwards the newest SwapRequested
+wins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from schemas.events import ArtifactKind
 from schemas.ids import ReleaseId, ScenarioName, Sha256, SwapId, derived_id
+from schemas.kinds import is_weights
 
 RETRY_S_FIRST, RETRY_S_MAX = 5.0, 300.0
 """Bounds of the rest after a swap that failed (STREAMS 26)."""
@@ -49,6 +51,11 @@ def of_release(scenario: str, row: Mapping[str, Any]) -> Target:
         content_sha256=Sha256(row["content_sha256"]),
         tokenizer_digest=Sha256(row["tokenizer_digest"]),
     )
+
+
+def weights_of(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Keep the releases of a chain that engines can hold, in their order."""
+    return [row for row in rows if is_weights(ArtifactKind(row["kind"]))]
 
 
 def newest(current: Target | None, offered: Target) -> Target:

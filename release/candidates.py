@@ -16,13 +16,14 @@ from release.desk import Desk
 from release.drafts import training
 from release.evaluation import Content, Measured, Subject, verdict_of
 from release.gate import Facts, judge_base, judge_files
-from release.head import Release, candidate_accepted
+from release.head import Release, candidate_accepted, incumbent_of
 from release.inspection import NOTHING, folder_of, inspect
 from release.publish import merge, prepare
 from release.reconcile import announce, complete
 from schemas.errors import ConflictError, RejectedError, UnavailableError
 from schemas.events import CandidateTrained, Verdict
 from schemas.ids import Sha256
+from schemas.kinds import is_weights
 from schemas.manifest import MANIFEST_NAME, Manifest, manifest_sha256
 
 DISK_FULL = "disk_full"
@@ -66,11 +67,13 @@ async def _decide(desk: Desk, candidate: CandidateTrained, releases: tuple[Relea
         if reason is None:
             raise
         return await _conclude(desk, candidate, Verdict.REJECTED, Measured(reasons=(reason,)))
-    measured = await _measured(desk, candidate, facts.manifest, releases[-1])
+    incumbent = incumbent_of(releases, facts.manifest.kind)
+    measured = await _measured(desk, candidate, facts.manifest, incumbent)
     verdict = verdict_of(measured, desk.means.choice.publish)
     if verdict is not Verdict.ACCEPTED:
         return await _conclude(desk, candidate, verdict, measured)
-    await asyncio.to_thread(desk.means.artifacts.keep, folder_of(candidate.artifact_uri), facts.manifest)
+    if is_weights(facts.manifest.kind):  # trainer and engines beside this want them; a tree must not crowd
+        await asyncio.to_thread(desk.means.artifacts.keep, folder_of(candidate.artifact_uri), facts.manifest)
     await _publish(desk, candidate, prepared, measured)
     desk.means.metrics.took(desk.means.scenario, perf_counter() - began_s)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from release.head import Release
 from schemas.events import ArtifactKind, CandidateTrained, VerdictReason
 from schemas.ids import Sha256
+from schemas.kinds import slot_of
 from schemas.manifest import Manifest, ManifestFile
 
 Shape = tuple[int, ...]
@@ -66,12 +67,13 @@ def judge_files(
 
 
 def judge_base(candidate: CandidateTrained, releases: Sequence[Release]) -> tuple[VerdictReason, ...]:
-    """Say whether a candidate may follow the head: only what was trained from it may (RULINGS 27)."""
-    if candidate.base_release_id not in {release.release_id for release in releases}:
+    """Say whether a candidate may follow: nothing may have taken its slot since its base (RULINGS 27)."""
+    ids = [release.release_id for release in releases]
+    if candidate.base_release_id not in ids:
         return (VerdictReason.FOREIGN_BASE,)
-    if candidate.base_release_id != releases[-1].release_id:
-        return (VerdictReason.BASE_SUPERSEDED,)
-    return ()
+    since = releases[ids.index(candidate.base_release_id) + 1 :]
+    is_superseded = any(slot_of(release.head.kind) is slot_of(candidate.kind) for release in since)
+    return (VerdictReason.BASE_SUPERSEDED,) if is_superseded else ()
 
 
 def _is_announced(candidate: CandidateTrained, digest: Sha256, manifest: Manifest) -> bool:

@@ -4,7 +4,7 @@ It names where the files are, so a rollback and release 0 add no bytes. No two a
 two publishers on one parent always conflict here, and this conflict is the chain's compare-and-swap.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import rfc8785
@@ -20,6 +20,7 @@ from schemas.events import (
     Verdict,
 )
 from schemas.ids import BatchId, CandidateId, CommandId, ReleaseId, ScenarioName, Sha256, SwapId, derived_id
+from schemas.kinds import slot_of
 from schemas.manifest import SHA256_PATTERN
 
 HEAD_NAME = "HEAD.json"
@@ -96,6 +97,12 @@ class Release:
     def artifact_uri(self) -> str:
         """Where its files are."""
         return self.head.artifact_uri or commit_uri(self.head.scenario, self.release_id)
+
+
+def incumbent_of(releases: Sequence[Release], kind: ArtifactKind) -> Release:
+    """Give the release that one of this kind would replace; the base model where it would be the first."""
+    in_slot = (release for release in reversed(releases) if slot_of(release.head.kind) is slot_of(kind))
+    return next(in_slot, releases[0])
 
 
 def repository_of(scenario: ScenarioName) -> str:

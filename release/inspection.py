@@ -11,6 +11,7 @@ from release.gate import Facts, Shape, TensorFacts
 from release.safetensors import TENSORS_SUFFIX, read_shapes, read_tensors
 from schemas.artifacts import digest_file
 from schemas.errors import RejectedError, UnavailableError, words_of
+from schemas.kinds import is_weights
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestFile, decode_manifest, manifest_sha256
 
 NOTHING = Facts(manifest=None, manifest_sha256=None, files={}, tensors={})
@@ -49,7 +50,8 @@ def _inspected(folder: Path, manifest: Manifest) -> Facts:
     files = {found.path: found for file in manifest.files for found in _digested(folder, file.path)}
     tensors: dict[str, TensorFacts] = {}
     for file in manifest.files:
-        if files.get(file.path) == file and file.path.endswith(TENSORS_SUFFIX):
+        is_whole = files.get(file.path) == file
+        if is_whole and is_weights(manifest.kind) and file.path.endswith(TENSORS_SUFFIX):
             tensors |= read_tensors(folder / file.path)
     return replace(NOTHING, manifest=manifest, files=files, tensors=tensors)
 

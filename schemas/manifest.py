@@ -34,8 +34,10 @@ class ManifestFile(BaseModel):
     @classmethod
     def _stays_inside(cls, path: str) -> str:
         parts = PurePosixPath(path).parts
-        if path.startswith("/") or ".." in parts or path != "/".join(parts):
+        if path.startswith("/") or ".." in parts or path != "/".join(parts) or not path.isprintable():
             raise ValueError("expected a plain path inside the folder")
+        if "\\" in path or parts[0][1:2] == ":":
+            raise ValueError("expected a path that stays inside on every system, without backslash and drive")
         return path
 
 

@@ -222,8 +222,8 @@ def _take_release(moment: BatchMoment, event: ReleaseAdvanced) -> None:
     head_seq = None if head is None else head.release_seq
     node = node_of(event, state.nodes(name), head_seq, None if held is None else held.base_seq)
     state.put_node(name, event.release_seq, node)
-    if event.release_seq - NODES_MAX in state.nodes(name):
-        state.put_node(name, event.release_seq - NODES_MAX, None)
+    for seq in sorted(seq for seq in state.nodes(name) if seq <= event.release_seq - NODES_MAX):
+        state.put_node(name, seq, None)  # numbers have gaps where a release was no weights
     if held is not None and event.candidate_id is not None:
         state.put_held(name, event.candidate_id, None)
     new_head = Head(

@@ -26,6 +26,7 @@ from schemas.events import (
     Verdict,
 )
 from schemas.ids import BatchId, CandidateId, ReleaseId, ScenarioName
+from schemas.kinds import is_weights
 from schemas.topics import EXPERIENCE, INTERACTIONS
 from streams.outputs import Emitted, Fetched, Output, Refused, Timed
 
@@ -99,7 +100,7 @@ def _relay_scenario(event: ScenarioConfigured, num_partitions: int) -> tuple[Out
 
 
 def _relay_release(event: ReleasePublished) -> tuple[Output, ...]:
-    """The head moves first, so that the next batch is sealed on it."""
+    """The head moves first, so that the next batch is sealed on it; only weights are a base of batches."""
     advanced = ReleaseAdvanced(
         scenario=event.scenario,
         release_id=event.release_id,
@@ -123,7 +124,8 @@ def _relay_release(event: ReleasePublished) -> tuple[Output, ...]:
         )
         for batch_id in batch_ids
     ]
-    return (Emitted(event=advanced, topic=EXPERIENCE), *settled)
+    moved = (Emitted(event=advanced, topic=EXPERIENCE),) if is_weights(event.kind) else ()
+    return (*moved, *settled)
 
 
 def _relay_verdict(event: CandidateEvaluated) -> tuple[Output, ...]:

@@ -51,7 +51,9 @@ def test_the_content_digest_is_the_one_written_down() -> None:
     assert content_sha256((file,)) == sha256(by_hand).hexdigest()
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "", "a//b", "./a"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../x", "a/../../x", "", "a//b", "./a", "a\0b", "..\\x", "C:x", "a\nb"]
+)
 def test_a_path_that_leaves_the_folder_is_refused(path: str) -> None:
     data = a_manifest((ManifestFile(path="x", sha256=Sha256("0" * 64), size=1),)).encode()
     with pytest.raises(RejectedError, match="expected a manifest"):

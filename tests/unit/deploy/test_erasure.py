@@ -13,7 +13,7 @@ from deploy.erasure import (
     remains,
     touched,
 )
-from schemas.events import InferenceCompleted, Operation, ReleasePublished
+from schemas.events import ArtifactKind, InferenceCompleted, Operation, ReleasePublished
 from schemas.ids import BatchId, CandidateId, ReleaseId
 from schemas.topics import EXPERIENCE, FOREVER_MS, INTERACTIONS, TOPICS, TRAINING
 from tests.builders import a_receipt, a_release_published
@@ -65,6 +65,20 @@ def test_a_promoted_candidate_has_learned_what_its_own_base_had() -> None:
     assert seqs(chain, c3="r1") == [(2, True)]
     assert seqs(chain, c3="r2") == [(2, True), (3, False)]
     assert seqs(chain) == [(2, True), (3, False)], "where the base is not known, the worst is assumed"
+
+
+def test_a_harness_learned_nothing_from_weights_and_is_no_place_to_roll_weights_back_to() -> None:
+    def tree(seq: int, **changes: Any) -> ReleasePublished:
+        return a_release(seq, kind=ArtifactKind.HARNESS, **changes)
+
+    chain = [a_release(0), a_release(1, batch_ids=(BATCH,)), tree(2), a_release(3), tree(4)]
+    assert seqs(chain) == [(1, True), (3, False)]
+    assert seqs(chain, c4="r3") == [(1, True), (3, False)], "its base is only where the chain stood"
+    clean = last_untouched(chain, touched(chain, {BATCH}, {}))
+    assert clean is not None
+    assert clean.release_seq == 0
+    made_of_it = [a_release(0), tree(1, batch_ids=(BATCH,)), a_release(2), tree(3)]
+    assert seqs(made_of_it) == [(1, True), (3, False)]
 
 
 @given(st.integers(0, 12), st.integers(1, 12))

@@ -7,11 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from release.gate import Facts, Shape, judge_base, judge_files
+from release.head import incumbent_of
 from schemas.events import ArtifactKind, VerdictReason
 from schemas.ids import ReleaseId, Sha256
 from schemas.manifest import ManifestFile, manifest_sha256
 from tests.builders import SHA256, a_candidate_trained
-from tests.unit.release.making import BASE, a_chain, a_good_candidate, a_manifest, good_facts, tensors_of
+from tests.unit.release.making import (
+    BASE,
+    a_chain,
+    a_draft,
+    a_good_candidate,
+    a_manifest,
+    good_facts,
+    published,
+    tensors_of,
+)
 
 OTHER = Sha256("e7" * 32)
 NOTHING = Facts(manifest=None, manifest_sha256=None, files={}, tensors={})
@@ -129,6 +139,27 @@ def test_an_adapter_is_pairs_that_fit_the_bases_weights(
     files = {file.path: file for file in manifest.files}
     facts = good_facts(candidate, manifest=manifest, files=files, tensors=tensors_of(shapes))
     assert judge_files(candidate, facts, BASE) == reasons
+
+
+KINDS = st.sampled_from([kind for kind in ArtifactKind if kind is not ArtifactKind.UNSPECIFIED])
+
+
+@given(st.lists(KINDS, max_size=6), KINDS, st.integers(0, 6))
+def test_a_candidate_is_superseded_exactly_by_what_took_its_own_place(
+    kinds: list[ArtifactKind], kind: ArtifactKind, index: int
+) -> None:
+    releases = a_chain(1)
+    for one in kinds:
+        releases.append(published(releases, a_draft(kind=one)))
+    base = releases[index % len(releases)]
+    since = [release.head.kind for release in releases[base.seq + 1 :]]
+    weights = {ArtifactKind.CHECKPOINT, ArtifactKind.LORA}
+    rivals = weights if kind in weights else {kind}
+    reasons = judge_base(a_good_candidate(kind=kind, base_release_id=base.release_id), releases)
+    assert reasons == ((VerdictReason.BASE_SUPERSEDED,) if rivals & set(since) else ())
+    incumbent = incumbent_of(releases, kind)
+    in_place = [release for release in releases if release.head.kind in rivals]
+    assert incumbent == (in_place[-1] if in_place else releases[0])
 
 
 @given(st.integers(1, 6), st.integers(0, 7))

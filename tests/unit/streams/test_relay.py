@@ -4,6 +4,7 @@ import pytest
 
 from schemas.errors import RejectedError
 from schemas.events import (
+    ArtifactKind,
     BatchSettled,
     BatchState,
     Event,
@@ -50,6 +51,14 @@ def test_a_release_of_training_moves_the_head_first_and_then_ends_its_batch() ->
 def test_other_releases_move_the_head_and_end_no_batch(operation: Operation) -> None:
     release = a_release_published(operation=operation)
     assert [type(each.event) for each in told(release)] == [ReleaseAdvanced]
+
+
+@pytest.mark.parametrize("kind", [ArtifactKind.HARNESS, ArtifactKind.ROUTING])
+def test_what_is_no_weights_moves_no_head_but_ends_its_batch(kind: ArtifactKind) -> None:
+    release = a_release_published(operation=Operation.TRAINING, kind=kind)
+    assert [type(each.event) for each in told(release)] == [BatchSettled] * len(release.batch_ids)
+    assert release.batch_ids
+    assert told(a_release_published(operation=Operation.ROLLBACK, kind=kind)) == []
 
 
 @pytest.mark.parametrize(
