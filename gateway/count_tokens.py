@@ -10,6 +10,8 @@ from schemas.errors import UnavailableError
 from schemas.ids import Route
 
 NO_ROUTE = Route("0" * 16)
+RENDERED = ("messages", "tools", "chat_template_kwargs")
+"""What a prompt is made of."""
 
 
 class CountTokens:
@@ -27,9 +29,8 @@ class CountTokens:
         exchange.scenario = state.name
         serving = require_serving(state)
         chat = chat_of(parse_object(await exchange.body(self._body_bytes_max)))
-        asked = {**chat, "model": serving.engine_model, "add_generation_prompt": True}
-        asked.pop("tool_choice", None)
-        asked.pop("parallel_tool_calls", None)
+        asked = {name: chat[name] for name in RENDERED if name in chat}
+        asked |= {"model": serving.engine_model, "add_generation_prompt": True}
         answer = await self._engines.ask_aside(self._engines.choose(NO_ROUTE), "/tokenize", asked)
         count = answer.get("count")
         if not isinstance(count, int):

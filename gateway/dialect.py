@@ -5,14 +5,17 @@ A dialect translates; it neither asks nor records. Each stands in the file of it
 Next: gateway/chat.py
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gateway.capture import Capture
 from gateway.errors import FieldError, Problem
+from gateway.fields import FLAG, check_fields
 from schemas.events import Api, CaptureFault, Sampling
 from schemas.ids import Receipt
+
+_STREAM = {"stream": FLAG}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,18 +44,27 @@ class Ask:
 
 def wants_stream(body: Mapping[str, Any]) -> bool:
     """Read whether the client wants a stream. Raises FieldError: a guess would answer in the wrong form."""
-    value = body.get("stream")
-    if value is not None and not isinstance(value, bool):
-        raise FieldError("expected stream to be true or false, got another value: correct it", param="stream")
-    return bool(value)
+    check_fields(body, _STREAM)
+    return bool(body.get("stream"))
 
 
-def listed_tools(body: Mapping[str, Any]) -> list[Any]:
-    """Give the tools of a request. Raises FieldError when they are no list."""
-    tools = body.get("tools") or []
-    if not isinstance(tools, list):
-        raise FieldError("expected tools to be a list, got another value: correct it", param="tools")
-    return tools
+def with_tools(tools: Sequence[Mapping[str, Any]], choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Put tools, in the engine's words, beside which of them to use.
+
+    Raises FieldError when one must be used and there is none.
+    """
+    if tools:
+        return {"tools": [*tools], **choice}
+    if choice.get("tool_choice") not in (None, "auto", "none"):
+        raise FieldError("expected tools beside a tool_choice that forces one, got none", param="tool_choice")
+    return {}
+
+
+def refuse_given(body: Mapping[str, Any], names: Iterable[str], remedy: str) -> None:
+    """Refuse fields whose meaning cannot be kept here. Raises FieldError."""
+    for name in names:
+        if body.get(name):
+            raise FieldError(f"expected no {name}, got one: {remedy}", param=name)
 
 
 class StreamTranslator(Protocol):

@@ -10,13 +10,24 @@ import orjson
 
 from gateway.capture import Capture
 from gateway.chat import PATH, chat_faults, first_words
-from gateway.dialect import Ask, listed_tools, wants_stream
+from gateway.dialect import Ask, refuse_given, wants_stream, with_tools
 from gateway.errors import FieldError
+from gateway.fields import NO_KINDS, check_fields
 from gateway.messages_answer import MessagesStream, message_of
+from gateway.messages_fields import (
+    ASKED,
+    BLOCK,
+    BLOCKS,
+    CHOSEN,
+    ELSEWHERE,
+    FIELDS,
+    MESSAGE,
+    SOURCES,
+    TOOL,
+    TOOL_CHOICES,
+)
 from gateway.sampling import sampling_of, written_out
 from schemas.events import Api, Sampling
-
-_TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class Messages:
@@ -26,17 +37,13 @@ class Messages:
 
     def ask(self, body: dict[str, Any], defaults: Sampling) -> Ask:
         """Understand a question. Raises RejectedError."""
-        max_tokens = body.get("max_tokens")
-        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
-            raise FieldError(
-                "expected max_tokens to be a positive integer, got none: set it", param="max_tokens"
-            )
+        check_fields(body, ASKED)
         chat = chat_of(body)
         is_stream = wants_stream(body)
         upstream = {
             **chat,
             **written_out(body, defaults),
-            "max_tokens": max_tokens,
+            "max_tokens": body["max_tokens"],
             "logprobs": True,
             "return_token_ids": True,
         }
@@ -72,43 +79,39 @@ class Messages:
 
 
 def chat_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate what is said and which tools there are. Raises FieldError."""
-    written = body.get("messages")
-    if not isinstance(written, list) or not written:
-        raise FieldError(
-            "expected messages to be a list of one or more, got none: send some", param="messages"
-        )
+    """Translate what is said, which tools there are, and the form of the answer. Raises FieldError."""
+    check_fields(body, FIELDS)
+    refuse_given(body, ELSEWHERE, "nothing runs or is kept on the provider's side here, leave it out")
     messages = [*_system(body.get("system"))]
-    for number, message in enumerate(written):
+    for number, message in enumerate(body["messages"]):
         messages += _message(message, f"messages.{number}")
     chat: dict[str, Any] = {"messages": messages}
-    if tools := listed_tools(body):
-        chat["tools"] = [_tool(tool, f"tools.{number}") for number, tool in enumerate(tools)]
-        chat |= _tool_choice(body.get("tool_choice"))
-    thinking = body.get("thinking")
-    if isinstance(thinking, Mapping):
-        chat["chat_template_kwargs"] = {"enable_thinking": thinking.get("type") != "disabled"}
+    tools = [_tool(tool, f"tools.{number}") for number, tool in enumerate(body.get("tools") or ())]
+    chat |= with_tools(tools, _tool_choice(body.get("tool_choice")))
+    if (thinking := body.get("thinking")) is not None:
+        chat["chat_template_kwargs"] = {"enable_thinking": thinking["type"] != "disabled"}
+    form = body.get("output_format") or (body.get("output_config") or {}).get("format")
+    if form:
+        schema = {"name": "answer", "schema": form["schema"]}
+        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
     return chat
 
 
-def _system(system: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(system, str) and system:
-        yield {"role": "system", "content": system}
-    elif isinstance(system, list):
-        yield {"role": "system", "content": "\n".join(_text(block, "system") for block in system)}
+def _system(system: str | list[Any] | None) -> Iterator[dict[str, Any]]:
+    if system:
+        text = system if isinstance(system, str) else "\n".join(_text(block, "system") for block in system)
+        yield {"role": "system", "content": text}
 
 
-def _message(message: Any, at: str) -> Iterator[dict[str, Any]]:
-    if not isinstance(message, Mapping) or message.get("role") not in ("user", "assistant", "system"):
-        raise FieldError(f"expected {at}.role to be user or assistant, got another value", param=f"{at}.role")
-    content = message.get("content")
+def _message(message: Mapping[str, Any], at: str) -> Iterator[dict[str, Any]]:
+    check_fields(message, MESSAGE, at)
+    content = message["content"]
     if isinstance(content, str):
         yield {"role": message["role"], "content": content}
         return
-    if not isinstance(content, list) or not all(isinstance(block, Mapping) for block in content):
-        raise FieldError(
-            f"expected {at}.content to be text or blocks, got another value", param=f"{at}.content"
-        )
+    for number, block in enumerate(content):
+        check_fields(block, BLOCK, f"{at}.content.{number}")
+        check_fields(block, BLOCKS.get(block["type"], NO_KINDS), f"{at}.content.{number}")
     if message["role"] == "assistant":
         yield _assistant(content, f"{at}.content")
     else:
@@ -118,15 +121,15 @@ def _message(message: Any, at: str) -> Iterator[dict[str, Any]]:
 def _user(role: str, content: Iterable[Mapping[str, Any]], at: str) -> Iterator[dict[str, Any]]:
     """Give the results of tools first, each as a message of its own, then what the user says."""
     parts: list[dict[str, Any]] = []
-    for block in content:
-        if block.get("type") == "tool_result":
+    for number, block in enumerate(content):
+        if block["type"] == "tool_result":
             yield {
                 "role": "tool",
-                "tool_call_id": block.get("tool_use_id"),
-                "content": _result(block.get("content"), at),
+                "tool_call_id": block["tool_use_id"],
+                "content": _result(block.get("content"), f"{at}.{number}.content"),
             }
         else:
-            parts.append(_part(block, at))
+            parts.append(_part(block, f"{at}.{number}"))
     if len(parts) == 1 and parts[0]["type"] == "text":
         yield {"role": role, "content": parts[0]["text"]}
     elif parts:
@@ -135,18 +138,18 @@ def _user(role: str, content: Iterable[Mapping[str, Any]], at: str) -> Iterator[
 
 def _assistant(content: Iterable[Mapping[str, Any]], at: str) -> dict[str, Any]:
     texts, thoughts, calls = [], [], []
-    for block in content:
-        match block.get("type"):
+    for number, block in enumerate(content):
+        match block["type"]:
             case "text":
-                texts.append(_text(block, at))
+                texts.append(block["text"])
             case "thinking":
-                thoughts.append(str(block.get("thinking", "")))
+                thoughts.append(block.get("thinking") or "")
             case "tool_use":
                 calls.append(_call(block))
             case "redacted_thinking":
                 continue
             case other:
-                raise _unknown_block(other, at)
+                raise _unknown_block(other, f"{at}.{number}")
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
     if thoughts:
         message["reasoning"] = "".join(thoughts)
@@ -158,36 +161,38 @@ def _assistant(content: Iterable[Mapping[str, Any]], at: str) -> dict[str, Any]:
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
     arguments = orjson.dumps(block.get("input") or {}).decode()
     return {
-        "id": block.get("id"),
+        "id": block["id"],
         "type": "function",
-        "function": {"name": block.get("name"), "arguments": arguments},
+        "function": {"name": block["name"], "arguments": arguments},
     }
 
 
 def _part(block: Mapping[str, Any], at: str) -> dict[str, Any]:
-    match block.get("type"):
+    match block["type"]:
         case "text":
-            return {"type": "text", "text": _text(block, at)}
+            return {"type": "text", "text": block["text"]}
         case "image":
-            return {"type": "image_url", "image_url": {"url": _image_url(block.get("source"), at)}}
+            return {"type": "image_url", "image_url": {"url": _image_url(block["source"], at)}}
         case other:
             raise _unknown_block(other, at)
 
 
-def _image_url(source: Any, at: str) -> str:
-    if isinstance(source, Mapping) and source.get("type") == "url":
-        return str(source.get("url"))
-    if isinstance(source, Mapping) and source.get("type") == "base64":
-        return f"data:{source.get('media_type')};base64,{source.get('data')}"
-    raise FieldError(f"expected an image with a url or base64 source in {at}, got another", param=at)
+def _image_url(source: Mapping[str, Any], at: str) -> str:
+    kind = source["type"]
+    check_fields(source, SOURCES.get(kind, NO_KINDS), f"{at}.source")
+    match kind:
+        case "url":
+            return str(source["url"])
+        case "base64":
+            return f"data:{source['media_type']};base64,{source['data']}"
+        case _:
+            raise FieldError(f"expected an image with a url or base64 source in {at}, got another", param=at)
 
 
-def _result(content: Any, at: str) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
+def _result(content: str | list[Any] | None, at: str) -> str:
     if isinstance(content, list):
         return "\n".join(_text(block, at) for block in content)
-    raise FieldError(f"expected the result of a tool in {at} to be text, got another value", param=at)
+    return content or ""
 
 
 def _text(block: Any, at: str) -> str:
@@ -197,31 +202,29 @@ def _text(block: Any, at: str) -> str:
     return text
 
 
-def _tool(tool: Any, at: str) -> dict[str, Any]:
-    if not isinstance(tool, Mapping) or tool.get("type", "custom") != "custom" or "name" not in tool:
+def _tool(tool: Mapping[str, Any], at: str) -> dict[str, Any]:
+    if tool.get("type") not in (None, "custom"):
         raise FieldError(
-            f"expected {at} to be a tool of your own with a name, got another: the engine has no tools",
-            param=at,
+            f"expected {at} to be a tool of your own, got another: the engine has none", param=at
         )
+    check_fields(tool, TOOL, at)
     function = {"name": tool["name"], "parameters": tool.get("input_schema") or {"type": "object"}}
     if tool.get("description"):
         function["description"] = tool["description"]
+    if tool.get("strict"):
+        function["strict"] = True
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: Any) -> dict[str, Any]:
-    if not isinstance(choice, Mapping):
+def _tool_choice(choice: Mapping[str, Any] | None) -> dict[str, Any]:
+    if choice is None:
         return {}
-    kind = choice.get("type")
     translated: dict[str, Any] = {}
-    if kind == "tool":
-        translated["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-    elif isinstance(kind, str) and kind in _TOOL_CHOICES:
-        translated["tool_choice"] = _TOOL_CHOICES[kind]
+    if choice["type"] == "tool":
+        check_fields(choice, CHOSEN, "tool_choice")
+        translated["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
     else:
-        raise FieldError(
-            "expected tool_choice.type to be auto, any, tool or none, got another", param="tool_choice"
-        )
+        translated["tool_choice"] = TOOL_CHOICES[choice["type"]]
     if choice.get("disable_parallel_tool_use"):
         translated["parallel_tool_calls"] = False
     return translated

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gateway.errors import FieldError
+from gateway.fields import kind_of
 from schemas.canonical import canonical
 from schemas.errors import RejectedError
 from schemas.events import FeedbackReported, FeedbackSource
@@ -161,7 +162,7 @@ def _check_names(body: Mapping[str, Any], where: str) -> None:
 def _boolean(body: Mapping[str, Any], name: str, where: str) -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
-        raise refused(f"expected true or false, got {_kind(value)}: correct it", param=f"{where}{name}")
+        raise refused(f"expected true or false, got {kind_of(value)}: correct it", param=f"{where}{name}")
     return bool(value)
 
 
@@ -175,7 +176,7 @@ def _identifier(body: Mapping[str, Any], name: str, where: str) -> str | None:
 def identifier(value: Any, *, param: str) -> str:
     """Read an id that a client gives. Raises FieldError."""
     if not isinstance(value, str) or not value.strip() or len(value) > ID_CHARS_MAX:
-        got = f"a text of {len(value)} characters" if isinstance(value, str) else _kind(value)
+        got = f"a text of {len(value)} characters" if isinstance(value, str) else kind_of(value)
         raise refused(
             f"expected an id of 1 to {ID_CHARS_MAX} characters that is not blank, got {got}: correct it, "
             "or leave it out",
@@ -189,7 +190,7 @@ def _score(body: Mapping[str, Any], rules: ReportRules, where: str) -> float | N
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refused(f"expected a number, got {_kind(value)}: correct it", param=f"{where}score")
+        raise refused(f"expected a number, got {kind_of(value)}: correct it", param=f"{where}score")
     if not math.isfinite(value) or abs(value) > rules.score_abs_max:
         raise refused(
             f"expected a finite score of at most {rules.score_abs_max:g} either way, got another: scale it",
@@ -202,7 +203,7 @@ def _feedback(body: Mapping[str, Any], where: str) -> str | Mapping[str, Any] | 
     value = body.get("feedback")
     if value is not None and not isinstance(value, str | dict):
         raise refused(
-            f"expected a text or an object, got {_kind(value)}: correct it", param=f"{where}feedback"
+            f"expected a text or an object, got {kind_of(value)}: correct it", param=f"{where}feedback"
         )
     _check_canonical(value, f"{where}feedback")
     return value
@@ -211,7 +212,7 @@ def _feedback(body: Mapping[str, Any], where: str) -> str | Mapping[str, Any] | 
 def _metadata(body: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
     value = body.get("metadata")
     if value is not None and not isinstance(value, dict):
-        raise refused(f"expected an object, got {_kind(value)}: correct it", param=f"{where}metadata")
+        raise refused(f"expected an object, got {kind_of(value)}: correct it", param=f"{where}metadata")
     # Fields that this contract does not know are a recipe's own: they are kept, not thrown away.
     more = {name: found for name, found in body.items() if name not in FIELDS and found is not None}
     for name in more:
@@ -237,7 +238,7 @@ def _references(body: Mapping[str, Any], rules: ReportRules, where: str) -> tupl
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > REFERENCES_MAX:
-        got = f"{len(value)} of them" if isinstance(value, list) else _kind(value)
+        got = f"{len(value)} of them" if isinstance(value, list) else kind_of(value)
         raise refused(
             f"expected a list of up to {REFERENCES_MAX} receipts, got {got}: correct it",
             param=f"{where}references",
@@ -287,8 +288,3 @@ def _json(value: Any) -> JsonBytes | None:
 def refused(message: str, *, param: str, reason: str = "bad_field") -> FieldError:
     """Refuse a field by its name as the client wrote it, in the message too."""
     return FieldError(f"{param}: {message}", param=param, reason=reason)
-
-
-def _kind(value: Any) -> str:
-    names = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
-    return names.get(type(value), "null" if value is None else "an object")

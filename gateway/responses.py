@@ -10,9 +10,11 @@ import orjson
 
 from gateway.capture import Capture
 from gateway.chat import PATH, chat_faults, first_words
-from gateway.dialect import Ask, listed_tools, wants_stream
+from gateway.dialect import Ask, refuse_given, wants_stream, with_tools
 from gateway.errors import FieldError
+from gateway.fields import NO_KINDS, check_fields
 from gateway.responses_answer import ResponsesStream, response_of
+from gateway.responses_fields import CHOSEN, FIELDS, ITEM, ITEMS, LOGPROBS, PART, PARTS, TOOL
 from gateway.sampling import sampling_of, written_out
 from schemas.events import Api, Sampling
 
@@ -21,7 +23,6 @@ _PASSED = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "parallel_tool_calls", "user"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "chat_template_kwargs"),
 )
-_ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 
 class Responses:
@@ -70,45 +71,46 @@ class Responses:
 
 def chat_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """Translate what is said, which tools there are, and the form of the answer. Raises FieldError."""
-    for name in NEEDS_MEMORY:
-        if body.get(name):
-            raise FieldError(
-                f"expected no {name}, got one: responses are not kept, send the conversation in input",
-                param=name,
-            )
-    chat: dict[str, Any] = {"messages": [*_instructions(body), *_messages(body.get("input"))]}
+    check_fields(body, FIELDS)
+    refuse_given(body, NEEDS_MEMORY, "responses are not kept, send the conversation in input")
+    _refuse_what_would_be_missing(body)
+    chat: dict[str, Any] = {"messages": [*_instructions(body), *_messages(body["input"])]}
     chat |= {name: body[name] for name in _PASSED if body.get(name) is not None}
     if body.get("max_output_tokens") is not None:
         chat["max_tokens"] = body["max_output_tokens"]
-    if tools := listed_tools(body):
-        chat["tools"] = [_tool(tool, f"tools.{number}") for number, tool in enumerate(tools)]
-        chat |= _tool_choice(body.get("tool_choice"))
-    chat |= _form(body.get("text"))
-    effort = (
-        (body.get("reasoning") or {}).get("effort") if isinstance(body.get("reasoning"), Mapping) else None
-    )
-    if effort:
+    tools = [_tool(tool, f"tools.{number}") for number, tool in enumerate(body.get("tools") or ())]
+    chat |= with_tools(tools, _tool_choice(body.get("tool_choice")))
+    chat |= _form((body.get("text") or {}).get("format"))
+    if effort := (body.get("reasoning") or {}).get("effort"):
         chat["reasoning_effort"] = effort
     return chat
 
 
+def _refuse_what_would_be_missing(body: Mapping[str, Any]) -> None:
+    """Refuse what would be missing in the answer. Raises FieldError."""
+    if body.get("n") not in (None, 1):
+        raise FieldError("expected n to be 1, got another: a response is one answer, ask again", param="n")
+    remedy = f"responses have no logprobs here, ask {PATH} for them"
+    refuse_given(body, ["top_logprobs"], remedy)
+    if LOGPROBS in (body.get("include") or ()):
+        raise FieldError(f"expected no {LOGPROBS} in include, got it: {remedy}", param="include")
+
+
 def _instructions(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if body.get("instructions"):
-        yield {"role": "system", "content": str(body["instructions"])}
+        yield {"role": "system", "content": body["instructions"]}
 
 
-def _messages(given: Any) -> Iterator[dict[str, Any]]:
+def _messages(given: str | list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     if isinstance(given, str):
         yield {"role": "user", "content": given}
         return
-    if not isinstance(given, list) or not given:
-        raise FieldError("expected input to be text or a list of items, got another value", param="input")
     calls: list[dict[str, Any]] = []
     for number, item in enumerate(given):
         at = f"input.{number}"
-        if not isinstance(item, Mapping):
-            raise FieldError(f"expected {at} to be an object, got another value", param=at)
-        if item.get("type") == "function_call":
+        kind = item.get("type", "message")
+        check_fields(item, ITEMS.get(kind, NO_KINDS) if isinstance(kind, str) else ITEM, at)
+        if kind == "function_call":
             calls.append(_call(item))
             continue
         if calls:
@@ -124,9 +126,9 @@ def _item(item: Mapping[str, Any], at: str) -> Iterator[dict[str, Any]]:
         case "message":
             yield _message(item, at)
         case "function_call_output":
-            output = item.get("output")
+            output = item["output"]
             text = output if isinstance(output, str) else orjson.dumps(output).decode()
-            yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": text}
+            yield {"role": "tool", "tool_call_id": item["call_id"], "content": text}
         case "reasoning":
             return
         case other:
@@ -138,59 +140,58 @@ def _item(item: Mapping[str, Any], at: str) -> Iterator[dict[str, Any]]:
 
 
 def _message(item: Mapping[str, Any], at: str) -> dict[str, Any]:
-    role, content = item.get("role"), item.get("content")
-    if not isinstance(role, str) or role not in _ROLES:
-        raise FieldError(
-            f"expected {at}.role to be user, assistant or system, got another", param=f"{at}.role"
-        )
+    role, content = item["role"], item["content"]
     if isinstance(content, str):
         return {"role": role, "content": content}
-    if not isinstance(content, list):
-        raise FieldError(
-            f"expected {at}.content to be text or parts, got another value", param=f"{at}.content"
-        )
-    parts = [_part(part, f"{at}.content") for part in content]
+    parts = [_part(part, f"{at}.content.{number}") for number, part in enumerate(content)]
     if all(part["type"] == "text" for part in parts) and (len(parts) == 1 or role == "assistant"):
         return {"role": role, "content": "".join(part["text"] for part in parts)}
     return {"role": role, "content": parts}
 
 
-def _part(part: Any, at: str) -> dict[str, Any]:
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
-        return {"type": "text", "text": part["text"]}
-    if kind == "refusal":
-        return {"type": "text", "text": str(part.get("refusal", ""))}
-    if kind == "input_image" and part.get("image_url"):
-        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
-    raise FieldError(f"expected text or an image with its URL in {at}, got another part", param=at)
+def _part(part: Mapping[str, Any], at: str) -> dict[str, Any]:
+    check_fields(part, PART, at)
+    kind = part["type"]
+    check_fields(part, PARTS.get(kind, NO_KINDS), at)
+    match kind:
+        case "input_text" | "output_text" | "text":
+            return {"type": "text", "text": part["text"]}
+        case "refusal":
+            return {"type": "text", "text": part["refusal"]}
+        case "input_image":
+            return {"type": "image_url", "image_url": {"url": part["image_url"]}}
+        case _:
+            raise FieldError(f"expected text or an image with its URL in {at}, got another part", param=at)
 
 
 def _call(item: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
-    return {"id": item.get("call_id"), "type": "function", "function": function}
+    function = {"name": item["name"], "arguments": item.get("arguments") or "{}"}
+    return {"id": item["call_id"], "type": "function", "function": function}
 
 
-def _tool(tool: Any, at: str) -> dict[str, Any]:
-    if not isinstance(tool, Mapping) or tool.get("type") != "function":
+def _tool(tool: Mapping[str, Any], at: str) -> dict[str, Any]:
+    if tool.get("type") != "function":
         raise FieldError(f"expected {at} to be a function, got another: the engine has no tools", param=at)
+    check_fields(tool, TOOL, at)
     function = {key: tool[key] for key in ("name", "description", "parameters") if tool.get(key) is not None}
+    if tool.get("strict"):
+        function["strict"] = True
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: Any) -> dict[str, Any]:
+def _tool_choice(choice: str | Mapping[str, Any] | None) -> dict[str, Any]:
     if choice is None:
         return {}
-    if isinstance(choice, Mapping):
-        return {"tool_choice": {"type": "function", "function": {"name": choice.get("name")}}}
-    return {"tool_choice": choice}
+    if isinstance(choice, str):
+        return {"tool_choice": choice}
+    check_fields(choice, CHOSEN, "tool_choice")
+    return {"tool_choice": {"type": "function", "function": {"name": choice["name"]}}}
 
 
-def _form(text: Any) -> dict[str, Any]:
-    wanted = text.get("format") if isinstance(text, Mapping) else None
-    if not isinstance(wanted, Mapping) or wanted.get("type") == "text":
+def _form(wanted: Mapping[str, Any] | None) -> dict[str, Any]:
+    if wanted is None or wanted["type"] == "text":
         return {}
-    if wanted.get("type") != "json_schema":
+    if wanted["type"] != "json_schema":
         return {"response_format": dict(wanted)}
     schema = {key: value for key, value in wanted.items() if key != "type"}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -161,6 +161,9 @@ def test_tokens_are_counted_without_a_record(client: anthropic.Anthropic, gatewa
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages.0.content"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
         ({"extra_body": {"temperature": "hot"}}, "temperature"),
+        ({"extra_body": {"system": 5}}, "system"),
+        ({"extra_body": {"thinking": "x"}}, "thinking"),
+        ({"extra_body": {"stop_sequences": 5}}, "stop_sequences"),
     ],
 )
 def test_what_cannot_be_translated_is_refused_by_name(

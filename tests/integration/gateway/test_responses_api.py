@@ -104,6 +104,11 @@ def test_a_picture_makes_the_call_inexact(client: openai.OpenAI, gateway: Gatewa
         ({"tools": [{"type": "web_search"}]}, "tools.0"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
+        ({"text": "json"}, "text"),
+        ({"reasoning": 5}, "reasoning"),
+        ({"include": "all"}, "include"),
+        ({"extra_body": {"top_logprobs": "2"}}, "top_logprobs"),
+        ({"extra_body": {"n": "2"}}, "n"),
     ],
 )
 def test_what_needs_a_memory_or_other_tools_is_refused_by_name(
