@@ -16,8 +16,8 @@ from setproctitle import setproctitle
 
 from reef_engine.groups import GlooGroup, Group, NcclGroup, Seat, await_done, publish_forms, serve_store
 from reef_engine.ranks import SENDER_RANK
-from reef_engine.tensors import folder_tensors, weight_files
-from reef_engine.transfer_info import HEADER_BYTES_MAX, TensorForm, forms_in
+from reef_engine.tensors import folder_tensors, room_for, tensors_in, weight_files
+from reef_engine.transfer_info import HEADER_BYTES_MAX, TensorForm, buckets_of, forms_in
 
 EXPECTED = (RuntimeError, ValueError, LookupError, OSError)
 """What a broken group, a bad folder or a bad command raises."""
@@ -60,10 +60,14 @@ def send(command: dict[str, Any]) -> int:
     )
     num_bytes = 0
     try:
-        for form, (name, tensor) in zip(forms, folder_tensors(folder), strict=True):
-            assert form.name == name, f"{form.name} is not {name}"
-            group.broadcast(tensor.contiguous().to(device))
-            num_bytes += tensor.nbytes
+        tensors = folder_tensors(folder)
+        for bucket in buckets_of(forms):
+            room = room_for(bucket.num_bytes, device)
+            for (name, place), (found, tensor) in zip(tensors_in(room, bucket), tensors, strict=False):
+                assert name == found, f"{name} is not {found}"
+                place.copy_(tensor)
+                num_bytes += tensor.nbytes
+            group.broadcast(room)
         group.drain()
         await_done(store, seat)
     finally:

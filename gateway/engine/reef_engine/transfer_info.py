@@ -4,7 +4,8 @@ Not the transfer. The list is JSON, so that nothing that comes over a socket is 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,22 @@ DTYPES: Mapping[str, str] = {
     "BOOL": "bool",
 }
 """Names in safetensors' headers, and torch's."""
+ITEM_BYTES: Mapping[str, int] = {
+    "bfloat16": 2,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Of one number, by torch's name of its kind."""
+BUCKET_BYTES_MAX = 32 * 1024 * 1024
+"""Sent at once, but for a tensor that is larger. One by one, each of hundreds of tensors would wait until a
+busy machine gives both ends their turn, which took longer than the bytes."""
+ALIGNED_BYTES = 64
+"""Every tensor of a bucket begins at a multiple of this, so that it can be used where it lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +51,40 @@ class TensorForm:
     """Torch's name of it."""
     shape: tuple[int, ...]
     """Its size along each axis."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size in memory."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Tensors that travel together."""
+
+    forms: tuple[TensorForm, ...]
+    """In order."""
+    offsets: tuple[int, ...]
+    """Where each begins; bytes."""
+    num_bytes: int
+    """Of all, with the gaps between them."""
+
+
+def buckets_of(forms: Sequence[TensorForm], bytes_max: int = BUCKET_BYTES_MAX) -> Iterator[Bucket]:
+    """Deal tensors out to buckets, in their order; both sides do, and come to the same."""
+    taken: list[TensorForm] = []
+    offsets: list[int] = []
+    end = 0
+    for form in forms:
+        begin = -(-end // ALIGNED_BYTES) * ALIGNED_BYTES
+        if taken and begin + form.num_bytes > bytes_max:
+            yield Bucket(forms=tuple(taken), offsets=tuple(offsets), num_bytes=end)
+            taken, offsets, begin = [], [], 0
+        taken.append(form)
+        offsets.append(begin)
+        end = begin + form.num_bytes
+    if taken:
+        yield Bucket(forms=tuple(taken), offsets=tuple(offsets), num_bytes=end)
 
 
 def encode_forms(forms: Sequence[TensorForm]) -> str:

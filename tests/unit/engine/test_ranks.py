@@ -1,12 +1,20 @@
 """Who is who in a transfer group, and what both sides agree on before a number moves."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reef_engine.ranks import WorkerPlace, group_rank, require_distinct_devices
-from reef_engine.transfer_info import TensorForm, decode_forms, encode_forms, forms_in
+from reef_engine.transfer_info import (
+    ALIGNED_BYTES,
+    TensorForm,
+    buckets_of,
+    decode_forms,
+    encode_forms,
+    forms_in,
+)
 
 from gateway.target import first_ranks
 from gateway.transport import choose_transport
@@ -92,3 +100,28 @@ def test_the_road_of_the_weights_follows_the_machine(
         has_sender=has_sender,
     )
     assert found == chosen
+
+
+small_forms = st.builds(
+    TensorForm,
+    name=st.text(min_size=1),
+    dtype=st.sampled_from(["bfloat16", "float32", "int64", "bool"]),
+    shape=st.lists(st.integers(0, 12), max_size=3).map(tuple),
+)
+
+
+@given(st.lists(small_forms), st.integers(1, 4_096))
+def test_tensors_travel_in_their_order_in_buckets_of_a_limited_size(
+    forms: list[TensorForm], bytes_max: int
+) -> None:
+    found = list(buckets_of(forms, bytes_max))
+    assert [form for bucket in found for form in bucket.forms] == forms
+    for bucket in found:
+        ends = [at + form.num_bytes for at, form in zip(bucket.offsets, bucket.forms, strict=True)]
+        assert all(begin % ALIGNED_BYTES == 0 for begin in bucket.offsets)
+        assert all(end <= begin for end, begin in zip(ends, bucket.offsets[1:], strict=False))
+        assert bucket.num_bytes == max(ends)
+        assert bucket.num_bytes <= bytes_max or len(bucket.forms) == 1
+    for one, following in pairwise(found):
+        begin = -(-one.num_bytes // ALIGNED_BYTES) * ALIGNED_BYTES
+        assert begin + following.forms[0].num_bytes > bytes_max, "it would have had room"
