@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.errors import RejectedError
+from schemas.events import ArtifactKind
+from schemas.kinds import is_weights
 
 SHORT_CHARS = 12
 """Of an id on a screen; any beginning that only one has can be given back."""
@@ -92,15 +94,22 @@ def measured(metrics: Mapping[str, float], *, is_whole: bool) -> str:
 def _state(row: Row) -> Text:
     if row["serving"]:
         return Text("serves", style="bold green")
-    return Text("head, not serving yet", style="yellow") if row["current"] else Text("")
+    if not row["current"]:
+        return Text("")
+    return Text("head, not serving yet", style="yellow") if row["pending"] else Text("head")
+
+
+def operation_of(row: Row) -> str:
+    """Name a release's operation, and its kind where it is no weights."""
+    return str(row["operation"]) + ("" if is_weights(ArtifactKind(row["kind"])) else f" of {row['kind']}")
 
 
 def _operation(row: Row, rows: Sequence[Row]) -> str:
-    target = row.get("rollback_target_release_id")
+    target, operation = row.get("rollback_target_release_id"), operation_of(row)
     if target is None:
-        return str(row["operation"])
+        return operation
     seqs = [str(one["release_seq"]) for one in rows if one["release_id"] == target]
-    return f"{row['operation']} to {seqs[0] if seqs else target[:SHORT_CHARS]}"
+    return f"{operation} to {seqs[0] if seqs else target[:SHORT_CHARS]}"
 
 
 def _short(text: str, is_whole: bool) -> str:

@@ -31,10 +31,11 @@ from gateway.swapping import Swapping, SwappingParts
 from gateway.transport import choose_transport
 from gateway.weight_routes import WeightRoutes
 from gateway.weight_sender import WeightSender
-from schemas.artifact_fetch import ARTIFACTS_FOLDER, FetchedArtifacts, LakefsAccess
+from schemas.artifact_fetch import ARTIFACTS_FOLDER, NUM_KEPT, FetchedArtifacts, LakefsAccess
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import TrainingTarget
 from schemas.ids import GatewayId, ScenarioName, Sha256
+from schemas.manifest import Manifest
 from schemas.settings import Settings
 from schemas.settings.scenarios import scenarios_of
 from schemas.settings.settings import process_environment
@@ -158,17 +159,25 @@ def _folders(settings: Settings, model: Model | None) -> ReleaseFolders:
 class LateArtifacts:
     """Fetches; lakeFS's keys are looked for at each fetch, since an embedded lakeFS may start after us."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Look for nothing yet."""
-        self._settings = settings
-        self._folder = settings.reef.state_dir.absolute() / ARTIFACTS_FOLDER
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        folder: str = ARTIFACTS_FOLDER,
+        num_kept: int = NUM_KEPT,
+        check: Callable[[Manifest], None] = lambda manifest: None,
+    ) -> None:
+        """Look for nothing yet; the folder is below the state folder."""
+        self._settings, self._num_kept, self._check = settings, num_kept, check
+        self._folder = settings.reef.state_dir.absolute() / folder
 
     def fetch(self, uri: str, content_sha256: Sha256) -> Path:
         """Give a folder of exactly this content. Raises RejectedError, UnavailableError."""
         access: LakefsAccess | None = None
         if not uri.startswith("file:"):
             access = find_lakefs_access(self._settings, process_environment())
-        return FetchedArtifacts(self._folder, access).fetch(uri, content_sha256)
+        fetched = FetchedArtifacts(self._folder, access, num_kept=self._num_kept, check=self._check)
+        return fetched.fetch(uri, content_sha256)
 
 
 def _keepers(settings: Settings, model: Model | None) -> dict[str, EngineKeeper]:

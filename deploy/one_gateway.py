@@ -17,7 +17,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from deploy.embedded.model import model_name
-from deploy.hot_swap import Serving, opened_swapping, refuse_unswappable
+from deploy.hot_swap import LateArtifacts, Serving, opened_swapping, refuse_unswappable
 from deploy.keep_topics import keep_topics
 from gateway.auth import Token
 from gateway.catalog import Catalog
@@ -33,6 +33,8 @@ from gateway.scenarios import ScenarioOptions
 from gateway.server import bound_socket, server_for
 from gateway.settings import CallSettings, call_settings, door_tokens
 from gateway.swapping import Swapping
+from gateway.tree_answers import check_size
+from schemas.artifact_fetch import NUM_TREES_KEPT, TREES_FOLDER
 from schemas.bus import KafkaAccess, kafka_access
 from schemas.events import TrainingTarget
 from schemas.ids import ScenarioName
@@ -189,6 +191,7 @@ def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:
             receipt_keys=secrets.receipt_keys,
             score_abs_max=settings.reef.score_abs_max,
         ),
+        trees=LateArtifacts(settings, folder=TREES_FOLDER, num_kept=NUM_TREES_KEPT, check=check_size),
         body_bytes_max=settings.reef.body_bytes_max,
         metrics_ports=metrics_ports(settings),
         log_format=settings.observability.log_format,

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from deploy.chain_table import SHORT_CHARS
+from deploy.chain_table import SHORT_CHARS, operation_of
 
 METRICS_MAX = 8
 """Of a training step; `--json` has all."""
@@ -70,7 +70,7 @@ def _release(one: Status) -> Text:
     if serving is not None:
         line = Text(f"{serving['release_seq']} serves ({serving['release_id'][:SHORT_CHARS]})", style="green")
     if serving is None or serving["release_seq"] != head["release_seq"]:
-        line.append(f", {head['release_seq']} is the head ({head['operation']})", style="yellow")
+        line.append(f", {head['release_seq']} is the head ({operation_of(head)})", style="yellow")
     if one["swap_problem"]:
         line.append(f", {one['swap_problem']}", style="red")
     return line

@@ -117,4 +117,4 @@ async def _scenario_status(parts: StatusParts, name: str, gauges: StreamGauges |
 
 
 def _release_name(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("release_id", "release_seq", "operation", "content_sha256")}
+    return {name: row[name] for name in ("release_id", "release_seq", "operation", "kind", "content_sha256")}

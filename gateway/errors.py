@@ -24,6 +24,7 @@ REASONS: Mapping[str, int] = MappingProxyType(
         "no_such_call": 404,
         "nothing_so_named": 404,
         "no_such_harness": 404,
+        "no_such_routing": 404,
         "method_not_allowed": 405,
         "body_timeout": 408,
         "body_too_large": 413,

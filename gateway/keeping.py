@@ -25,10 +25,13 @@ from gateway.lookup import Lookup
 from gateway.outbox import Outbox, OutboxOptions
 from gateway.outbox_metrics import OutboxMetrics
 from gateway.projection import CHAINS
+from gateway.release_folders import Fetching
 from gateway.report_routes import report_router
 from gateway.reporting import IdIndex, Reporting, ReportMetrics
 from gateway.scenario_routes import ScenarioParts, scenario_router
 from gateway.scenarios import ScenarioOptions, Scenarios
+from gateway.tree_routes import TreeParts, tree_router
+from gateway.trees import Trees
 from gateway.views import Views
 from gateway.views_metrics import show_views_lag
 from schemas.blobs import open_blob_store
@@ -50,6 +53,8 @@ class KeepingOptions:
     """Where the outbox is and what it promises."""
     scenarios: ScenarioOptions
     """Those of the file, and how more are made."""
+    trees: Fetching
+    """Brings what agents pull."""
     body_bytes_max: int
     """Largest request."""
     command_wait_s_max: float = WAIT_S_MAX
@@ -206,6 +211,7 @@ def _composed(
             ),
             call_router(lookup, explaining, status),
             scenario_router(parts),
+            tree_router(TreeParts(catalog=catalog, views=views, trees=Trees(options.trees))),
         ),
         checks={"outbox": _outbox_check(outbox)},
     )

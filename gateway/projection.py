@@ -28,6 +28,7 @@ from schemas.events import (
     SwapFailed,
     TrainingFailed,
 )
+from schemas.kinds import is_weights
 from schemas.records import Record
 from schemas.topics import (
     CANDIDATES,
@@ -221,7 +222,8 @@ def _trained(record: Record, event: CandidateTrained) -> tuple[Statement, ...]:
             orjson.dumps(facts | told),
         ),
     )
-    return (*_latest(event.scenario, "trained", facts), training)
+    latest = _latest(event.scenario, "trained", facts) if is_weights(event.kind) else ()
+    return (*latest, training)
 
 
 def _training_failed(record: Record, event: TrainingFailed) -> tuple[Statement, ...]:

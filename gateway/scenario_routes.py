@@ -19,7 +19,9 @@ from gateway.rest import exchange_of
 from gateway.scenarios import KnownScenario, Scenarios
 from gateway.views import Found, Views
 from schemas.errors import RejectedError
+from schemas.events import ArtifactKind
 from schemas.ids import CandidateId, CommandId, ReleaseId, ScenarioName
+from schemas.kinds import is_weights
 
 LINEAGE_CALLS_MAX = 10_000
 """Calls that one answer about a release's lineage names."""
@@ -82,16 +84,6 @@ def _add_reading(router: APIRouter, parts: ScenarioParts) -> None:
         name = _resolved(request, parts, scenario)
         return as_json(await _lineage(parts, name, release_id))
 
-    @router.get("/reef/harness")
-    @router.get("/reef/harness/versions")
-    async def harness(request: Request) -> Response:
-        exchange = exchange_of(request)
-        parts.catalog.resolve(exchange.head.scenario, exchange.grant)
-        raise RejectedError(
-            "expected a scenario that trains a harness, got one without a harness release: there is none yet",
-            reason="no_such_harness",
-        )
-
 
 def _add_changing(router: APIRouter, parts: ScenarioParts) -> None:
     @router.post("/reef/scenarios")
@@ -142,14 +134,15 @@ def contract_of(known: KnownScenario, score_abs_max: float) -> dict[str, Any]:
 def release_rows(
     rows: Sequence[Found], metrics: Sequence[Mapping[str, float]], *, serving_seq: int | None
 ) -> list[dict[str, Any]]:
-    """Show a chain, newest first; the newest is the current one, and pending until it serves."""
+    """Show a chain, newest first; the newest is the current one; weights are pending until they serve."""
     return [
         {
             **row,
             "content_id": row["content_sha256"],
             "current": number == 0,
             "serving": row["release_seq"] == serving_seq,
-            "pending": serving_seq is None or row["release_seq"] > serving_seq,
+            "pending": is_weights(ArtifactKind(row["kind"]))
+            and (serving_seq is None or row["release_seq"] > serving_seq),
             "restorable": number > 0,
             "metrics": dict(measured),
         }
@@ -217,6 +210,7 @@ def _published(name: ScenarioName, row: Found) -> dict[str, Any]:
         "scenario": name,
         "release_id": row["release_id"],
         "release_seq": row["release_seq"],
+        "kind": row["kind"],
         "content_sha256": row["content_sha256"],
         "content_id": row["content_sha256"],
     }

@@ -159,18 +159,21 @@ async def _publish(desk: Desk, candidate: CandidateTrained, prepared: Prepared, 
             await announce((release,), desk.memory, desk.log, means.passed)
             await means.chain.drop_branch(prepared)
     except ConflictError:
-        await _overtaken(desk, candidate, measured)
+        await _overtaken(desk, candidate, prepared, measured)
         return
     means.metrics.decided(candidate_accepted(release))
     means.metrics.published(release)
     means.metrics.head(release)
 
 
-async def _overtaken(desk: Desk, candidate: CandidateTrained, measured: Measured) -> None:
+async def _overtaken(desk: Desk, candidate: CandidateTrained, prepared: Prepared, measured: Measured) -> None:
+    """Refuse it, or take it again: what was published meanwhile may not concern it."""
     releases = await completed(desk)
     if candidate.candidate_id in desk.memory.verdicts:
         return
     reasons = judge_base(candidate, releases)
+    if not reasons and releases[-1].release_id != prepared.head.parent_release_id:
+        return await consider(desk, candidate)
     if not reasons:
         raise UnavailableError(
             f"expected to merge candidate {candidate.candidate_id} on the head that it was trained from, got "

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +27,12 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 ARTIFACT_PREFIX = "artifact/"
 ARTIFACTS_FOLDER = "artifacts"
 """Below the state folder: what one service of a machine has fetched, no other fetches again."""
+TREES_FOLDER = "trees"
+"""Beside it, for what agents pull: many small versions must not push weights out."""
 ASIDE_PREFIX = ".tmp-"
 NUM_KEPT = 4
 """Contents; what is in use beyond them is fetched again."""
+NUM_TREES_KEPT = 32
 LEFT_BEHIND_S = 3600.0
 """After so long nobody writes on at a folder that is not complete."""
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -53,8 +56,16 @@ class LakefsAccess:
 class FetchedArtifacts:
     """Contents by their digest, in a folder that services share; those asked for last are kept."""
 
-    def __init__(self, folder: Path, lakefs: LakefsAccess | None, *, num_kept: int = NUM_KEPT) -> None:
-        self._folder, self._lakefs, self._num_kept = folder, lakefs, num_kept
+    def __init__(
+        self,
+        folder: Path,
+        lakefs: LakefsAccess | None,
+        *,
+        num_kept: int = NUM_KEPT,
+        check: Callable[[Manifest], None] = lambda manifest: None,
+    ) -> None:
+        """Take a folder and a server; `check` may refuse a manifest before its files are brought."""
+        self._folder, self._lakefs, self._num_kept, self._check = folder, lakefs, num_kept, check
 
     def fetch(self, uri: str, content_sha256: Sha256) -> Path:
         """Give a local folder of exactly this content; a `file://` one stays where it is.
@@ -91,6 +102,7 @@ class FetchedArtifacts:
             with self._aside(place) as aside:
                 _download(lakefs, repository, commit, MANIFEST_NAME, aside / MANIFEST_NAME)
                 manifest, _ = read_manifest(aside)
+                self._check(manifest)
                 for file in manifest.files:
                     _download(lakefs, repository, commit, ARTIFACT_PREFIX + file.path, aside / file.path)
                 _checked(aside, content)

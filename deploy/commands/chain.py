@@ -19,6 +19,8 @@ from deploy.progress import say, shown_step
 from deploy.reach import AsJson, GatewayConfig, ScenarioOption, Url, chosen_scenario, reach
 from deploy.times import moment
 from schemas.errors import UnavailableError
+from schemas.events import ArtifactKind
+from schemas.kinds import is_weights
 
 PUBLISHED_S_MAX = 75.0
 """The gateway itself gives the release service 60 s."""
@@ -118,7 +120,7 @@ def _move(
         typer.echo(json.dumps(answer))
     else:
         paper().print(f"release {answer['release_seq']} of {name} is published: {answer['release_id']}")
-    if is_waiting:
+    if is_waiting and is_weights(ArtifactKind(answer["kind"])):
         with shown_step(f"waiting until release {answer['release_seq']} serves"):
             _until_it_serves(client, name, answer)
         say(f"release {answer['release_seq']} serves")

@@ -23,6 +23,8 @@ from gateway.outbox import OutboxOptions
 from gateway.record import PROCESSED
 from gateway.scenarios import ScenarioOptions
 from gateway.server import bound_socket, server_for
+from gateway.tree_answers import check_size
+from schemas.artifact_fetch import TREES_FOLDER, FetchedArtifacts, LakefsAccess
 from schemas.bus import KafkaAccess
 from schemas.events import TrainingTarget
 from schemas.ids import ScenarioName
@@ -67,6 +69,7 @@ def running_keeping(
     command_wait_s_max: float = 20.0,
     is_creating: bool = False,
     outbox: OutboxOptions | None = None,
+    lakefs: LakefsAccess | None = None,
 ) -> Iterator[KeepingRig]:
     """Run a gateway until the block ends; the folder may be that of an earlier one."""
     (folder / "blobs").mkdir(parents=True, exist_ok=True)  # what other gateways keep is gone here, not away
@@ -82,6 +85,7 @@ def running_keeping(
             receipt_keys=(RECEIPT_KEY,),
             score_abs_max=1e6,
         ),
+        trees=FetchedArtifacts(folder / TREES_FOLDER, lakefs, check=check_size),
         body_bytes_max=4 * 1024 * 1024,
         command_wait_s_max=command_wait_s_max,
     )

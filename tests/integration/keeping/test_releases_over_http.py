@@ -108,9 +108,3 @@ def test_a_wish_that_nobody_answers_is_unavailable_and_stays_in_the_log(
                 f"/reef/scenarios/{scenario}/rollback", scenario, {"release_id": f"{scenario}-0"}
             )
         assert slow.value.status in {503, 504}
-
-
-def test_there_is_no_harness_yet(rig: KeepingRig, scenario: ScenarioName) -> None:
-    with pytest.raises(ReefClientError) as refused:
-        ReefClient(rig.url).get("/reef/harness", extra_headers={"x-reef-scenario": scenario})
-    assert (refused.value.status, refused.value.content_type) == (404, "application/json")

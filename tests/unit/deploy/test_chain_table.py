@@ -20,8 +20,10 @@ def a_row(seq: int, **changes: Any) -> dict[str, Any]:
         "batch_ids": ["b"] * seq,
         "published_at_us": 1_790_000_000_000_000,
         "metrics": {},
+        "kind": "checkpoint",
         "serving": False,
         "current": False,
+        "pending": False,
         **changes,
     }
 
@@ -34,7 +36,7 @@ def shown(table: object, width: int = 10_000) -> list[str]:
 
 
 CHAIN = (
-    a_row(3, operation="rollback", rollback_target_release_id="1" * 64, current=True),
+    a_row(3, operation="rollback", rollback_target_release_id="1" * 64, current=True, pending=True),
     a_row(2, serving=True, metrics={"score": 0.123456, "loss": 2.0}),
     a_row(1),
     a_row(0),
@@ -49,6 +51,13 @@ def test_a_row_says_what_serves_where_it_came_from_and_what_was_measured() -> No
         *("serves", "2", "2" * 64, "training", "2026-09-21", "14:13:20", "a" * 64, "2"),
         *("score", "0.1235,", "loss", "2"),
     ]
+
+
+def test_a_harness_says_what_it_is_and_is_never_about_to_serve() -> None:
+    rows = (a_row(1, kind="harness", current=True), a_row(0, serving=True))
+    _, head, serves = shown(chain_table(rows, is_whole=True, when=moment))
+    assert head.split()[:6] == ["head", "1", "1" * 64, "training", "of", "harness"]
+    assert serves.split()[0] == "serves"
 
 
 def test_on_a_narrow_screen_every_release_keeps_its_number_and_the_beginning_of_its_id() -> None:

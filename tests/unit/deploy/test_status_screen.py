@@ -15,6 +15,7 @@ def a_scenario(**changes: Any) -> dict[str, Any]:
             "release_id": "h" * 64,
             "release_seq": 4,
             "operation": "training",
+            "kind": "checkpoint",
             "content_sha256": "0" * 64,
         },
         "serving": {"release_id": "s" * 64, "release_seq": 3},
