@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from deploy.ports import free_port
 from schemas.artifact_fetch import LEFT_BEHIND_S, FetchedArtifacts, LakefsAccess
 from schemas.artifacts import manifest_of
-from schemas.errors import RejectedError, UnavailableError
+from schemas.errors import ConflictError, RejectedError, UnavailableError
 from schemas.ids import Sha256
-from schemas.manifest import MANIFEST_NAME
+from schemas.manifest import MANIFEST_NAME, Manifest
 from tests.conftest import LakefsEndpoint
 
 Spoil = Callable[[Path], None]
@@ -132,6 +132,20 @@ def test_a_commit_that_lacks_a_file_or_is_another_content_is_refused(
         artifacts.fetch(f"lakefs://{repository}/{commit}/", Sha256("0" * 64))
     with pytest.raises(RejectedError, match="got none"):
         artifacts.fetch(f"lakefs://{repository}/{'0' * 64}/", content_of(folder))
+
+
+@pytest.mark.lakefs
+def test_what_a_manifest_is_refused_for_is_not_brought_here(lakefs: LakefsEndpoint, tmp_path: Path) -> None:
+    folder = an_artifact(tmp_path / "artifact")
+    repository, commit = committed(lakefs, folder, without="model.safetensors")  # who asks for it, fails
+
+    def check(manifest: Manifest) -> None:
+        raise ConflictError(f"expected less, got {manifest.num_bytes} bytes", reason="artifact_too_large")
+
+    artifacts = FetchedArtifacts(tmp_path / "cache", access(lakefs), check=check)
+    with pytest.raises(ConflictError, match="got 7002 bytes"):
+        artifacts.fetch(f"lakefs://{repository}/{commit}/", content_of(folder))
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_lakefs_that_does_not_answer_may_answer_later(tmp_path: Path) -> None:
