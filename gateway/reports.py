@@ -112,6 +112,8 @@ def report_events(
     old = _by_route(scenario, superseded)
     routes = [*own, *(route for route in old if route not in own)] or [_route_of_nothing(scenario, report_id)]
     taken_back = frozenset(old) - frozenset(own)
+    # Once for all parts: of a thousand routes each would write and digest the whole again.
+    digest, feedback, metadata = content_sha256(said), _json(said.feedback), _json(said.metadata)
     return tuple(
         FeedbackReported(
             report_id=report_id,
@@ -121,11 +123,11 @@ def report_events(
             part=part,
             num_parts=len(routes),
             score=None if route in taken_back else said.score,
-            feedback=None if route in taken_back else _json(said.feedback),
-            metadata=None if route in taken_back else _json(said.metadata),
+            feedback=None if route in taken_back else feedback,
+            metadata=None if route in taken_back else metadata,
             supersedes=None if said.supersedes is None else ReportId(said.supersedes),
             is_withdrawal=said.is_withdrawal or route in taken_back,
-            content_sha256=content_sha256(said),
+            content_sha256=digest,
             source=FeedbackSource.HTTP,
             reported_at_us=now_us,
         )
