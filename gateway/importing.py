@@ -11,13 +11,14 @@ from typing import Any
 
 import orjson
 
+from gateway.aside import Aside
 from gateway.capture import Capture
 from gateway.catalog import Catalog, require_serving
 from gateway.chat import Chat
 from gateway.completions import Completions
 from gateway.record import PROCESSED, CallFacts, completed
 from gateway.reporting import IdIndex, Reporting, accepted, conflict
-from gateway.reports import GivenReport, identifier, read_report, refused
+from gateway.reports import GivenReport, ReportRules, identifier, read_report, refused
 from gateway.sampling import PLAIN_SAMPLING
 from gateway.scenarios import Recorder, Scenarios
 from gateway.serving import Serving
@@ -52,6 +53,8 @@ class ImportHead:
     """None of its calls may train."""
     request_id: str
     """Of the exchange."""
+    size_bytes: int
+    """Of the whole request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +84,11 @@ class Importing:
         reporting: Reporting,
         recorder: Recorder,
         index: IdIndex,
+        aside: Aside,
         receipt_key: bytes,
     ) -> None:
         self._catalog, self._scenarios, self._reporting = catalog, scenarios, reporting
+        self._aside = aside
         self._recorder, self._index, self._receipt_key = recorder, index, receipt_key
 
     async def accept(
@@ -91,40 +96,24 @@ class Importing:
     ) -> tuple[list[dict[str, str]], list[Receipt | None]]:
         """Take records, all or none; give the acknowledgements, and beside them the calls' receipts."""
         self._recorder.refuse_when_full()
-        read = [
-            self._read(scenario, record, where.format(number=number)) for number, record in enumerate(records)
-        ]
+        rules, size_bytes = self._scenarios.rules(scenario), head.size_bytes
+        read = await self._aside.done(lambda: _read_all(records, rules, where), size_bytes=size_bytes)
         calls = _each_once([record for record in read if isinstance(record, GivenCall)])
         reports = [record for record in read if isinstance(record, GivenReport)]
         _check_ids_apart(calls, reports)
         async with self._index.hold(scenario, list(calls)):
             taken = await self._index.taken(scenario, list(calls))
             receipts = {call_id: self._receipt(scenario, call, taken) for call_id, call in calls.items()}
-            events = self._events(scenario, calls, receipts, taken, head)
-            await self._reporting.accept(scenario, reports, beside=receipts, also=events)
+            events = await self._aside.done(
+                lambda: self._events(scenario, calls, receipts, taken, head), size_bytes=size_bytes
+            )
+            await self._reporting.accept(
+                scenario, reports, beside=receipts, also=events, size_bytes=size_bytes
+            )
         return (
             [_acknowledged(scenario, record) for record in read],
             [receipts.get(_id_of(record)) for record in read],
         )
-
-    def _read(self, scenario: ScenarioName, record: Any, where: str) -> GivenCall | GivenReport:
-        if not isinstance(record, dict):
-            raise refused("expected an object, got another value: correct it", param=where.rstrip("."))
-        record_id = identifier(record.get("agent_record_id"), param=f"{where}agent_record_id")
-        payload = record.get("payload")
-        if not isinstance(payload, dict):
-            raise refused("expected an object, got another value: correct it", param=f"{where}payload")
-        match record.get("request_type"):
-            case "inference":
-                return _read_call(ReportId(record_id), payload, where)
-            case "report":
-                body = {**payload, "agent_record_id": record_id}
-                rules = self._scenarios.rules(scenario)
-                return read_report(body, rules, where=f"{where}payload.", is_import=True)
-            case _:
-                raise refused(
-                    "expected inference or report, got another word: correct it", param=f"{where}request_type"
-                )
 
     def _receipt(self, scenario: ScenarioName, call: GivenCall, taken: Mapping[ReportId, TakenId]) -> Receipt:
         found = taken.get(call.report_id)
@@ -162,6 +151,29 @@ class Importing:
                 accepted(scenario, call_id, call.content_sha256, (receipts[call_id],), now_us=now_us)
             )
         return events
+
+
+def _read_all(records: Sequence[Any], rules: ReportRules, where: str) -> list[GivenCall | GivenReport]:
+    return [_read(record, rules, where.format(number=number)) for number, record in enumerate(records)]
+
+
+def _read(record: Any, rules: ReportRules, where: str) -> GivenCall | GivenReport:
+    if not isinstance(record, dict):
+        raise refused("expected an object, got another value: correct it", param=where.rstrip("."))
+    record_id = identifier(record.get("agent_record_id"), param=f"{where}agent_record_id")
+    payload = record.get("payload")
+    if not isinstance(payload, dict):
+        raise refused("expected an object, got another value: correct it", param=f"{where}payload")
+    match record.get("request_type"):
+        case "inference":
+            return _read_call(ReportId(record_id), payload, where)
+        case "report":
+            body = {**payload, "agent_record_id": record_id}
+            return read_report(body, rules, where=f"{where}payload.", is_import=True)
+        case _:
+            raise refused(
+                "expected inference or report, got another word: correct it", param=f"{where}request_type"
+            )
 
 
 def _read_call(call_id: ReportId, payload: Mapping[str, Any], where: str) -> GivenCall:

@@ -11,6 +11,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
+from gateway.aside import Aside
 from gateway.call_routes import Problems, StatusParts, call_router
 from gateway.catalog import Catalog
 from gateway.chain_commands import WAIT_S_MAX, ChainCommands
@@ -156,13 +157,17 @@ def _composed(
 ) -> Keeping:
     outbox, views, scenarios = opened.outbox, opened.views, opened.scenarios
     index = IdIndex(views, opened.courier, outbox)
-    reporting = Reporting(scenarios=scenarios, recorder=outbox, index=index, metrics=ReportMetrics(registry))
+    aside = Aside()
+    reporting = Reporting(
+        scenarios=scenarios, recorder=outbox, index=index, aside=aside, metrics=ReportMetrics(registry)
+    )
     importing = Importing(
         catalog=catalog,
         scenarios=scenarios,
         reporting=reporting,
         recorder=outbox,
         index=index,
+        aside=aside,
         receipt_key=options.scenarios.receipt_keys[0],
     )
     lookup = Lookup(
@@ -207,6 +212,7 @@ def _composed(
                 scenarios=scenarios,
                 reporting=reporting,
                 importing=importing,
+                aside=aside,
                 body_bytes_max=options.body_bytes_max,
             ),
             call_router(lookup, explaining, status),

@@ -20,7 +20,7 @@ import structlog
 
 from gateway.outbox_metrics import OutboxMetrics
 from gateway.outbox_rows import Durability, OutboxRows, row_of
-from gateway.outbox_writer import OutboxWriter, WhenFull
+from gateway.outbox_writer import ROWS_HERE_MAX, OutboxWriter, WhenFull
 from gateway.shipping import Blobs, Carrier, LaneSender, OpenProducer
 from schemas.errors import UnavailableError
 from schemas.events import Event
@@ -141,7 +141,14 @@ class Outbox:
         What was passed is kept even if the caller is cancelled meanwhile. Raises RejectedError on values
         that the contract does not allow, UnavailableError if the disk refuses.
         """
-        await self._writer.append([row_of(event) for event in events])
+        if len(events) <= ROWS_HERE_MAX:
+            await self._writer.append([row_of(event) for event in events])
+        else:
+            await asyncio.shield(self._append_many(events))
+
+    async def _append_many(self, events: Sequence[Event]) -> None:
+        rows = await asyncio.to_thread(lambda: [row_of(event) for event in events])
+        await self._writer.append(rows)
 
     def refuse_when_full(self) -> None:
         """Raise UnavailableError if the outbox is full and new calls are to be refused: asked at the door."""

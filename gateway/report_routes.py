@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from gateway.aside import Aside
 from gateway.catalog import Catalog
 from gateway.exchange import Exchange, parse_object
 from gateway.importing import RECORDS_MAX, ImportHead, Importing
@@ -24,6 +25,7 @@ def report_router(
     scenarios: Scenarios,
     reporting: Reporting,
     importing: Importing,
+    aside: Aside,
     body_bytes_max: int,
 ) -> APIRouter:
     """Make the routes by which reports and records come in."""
@@ -31,10 +33,11 @@ def report_router(
 
     @router.post("/reef/report")
     async def report(request: Request) -> Response:
-        scenario, body, _ = await _opened(request, catalog, body_bytes_max)
+        scenario, body, exchange = await _opened(request, catalog, body_bytes_max)
         rules = scenarios.rules(scenario)
-        given = read_reports(body, rules)
-        answers = await reporting.accept(scenario, given)
+        size_bytes = exchange.num_bytes_in
+        given = await aside.done(lambda: read_reports(body, rules), size_bytes=size_bytes)
+        answers = await reporting.accept(scenario, given, size_bytes=size_bytes)
         return as_json({"reports": answers} if "reports" in body else answers[0])
 
     @router.post("/reef/records")
@@ -100,4 +103,5 @@ def _head(exchange: Exchange) -> ImportHead:
         tags=exchange.head.tags,
         is_opted_out=exchange.head.is_opted_out,
         request_id=exchange.request_id,
+        size_bytes=exchange.num_bytes_in,
     )

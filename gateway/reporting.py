@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter
 
+from gateway.aside import Aside
 from gateway.reports import GivenReport, as_recipe_sees, refused, report_events
 from gateway.scenarios import Recorder, Scenarios
 from gateway.views import TakenId, Views
@@ -133,10 +134,16 @@ class Reporting:
     """Takes reports."""
 
     def __init__(
-        self, *, scenarios: Scenarios, recorder: Recorder, index: IdIndex, metrics: ReportMetrics
+        self,
+        *,
+        scenarios: Scenarios,
+        recorder: Recorder,
+        index: IdIndex,
+        aside: Aside,
+        metrics: ReportMetrics,
     ) -> None:
         self._scenarios, self._recorder, self._index = scenarios, recorder, index
-        self._metrics = metrics
+        self._aside, self._metrics = aside, metrics
 
     async def accept(
         self,
@@ -145,14 +152,16 @@ class Reporting:
         *,
         beside: Mapping[ReportId, Receipt] = _NO_RECEIPTS,
         also: Sequence[Event] = (),
+        size_bytes: int = 0,
     ) -> list[Answer]:
         """Take reports, all or none, and give their answers in order.
 
-        `beside` are the receipts of calls imported in the same request, `also` the events that tell of them.
+        `beside` are the receipts of calls imported in the same request, `also` the events that tell of them;
+        a request of many bytes is computed aside.
         Raises FieldError, ConflictError when an id is taken by other content, UnavailableError.
         """
         self._recorder.refuse_when_full()
-        named = await self._with_receipts(scenario, given, beside)
+        named = await self._with_receipts(scenario, given, beside, size_bytes)
         once = _each_once(named)
         ids = [report_id for report_id, report in once.items() if report.report_id is not None]
         async with self._index.hold(scenario, ids):
@@ -162,7 +171,7 @@ class Reporting:
             except ConflictError:
                 self._metrics.count(scenario, "conflict")
                 raise
-            events = [*also, *await self._events(scenario, new)]
+            events = [*also, *await self._events(scenario, new, size_bytes)]
             if events:
                 await self._recorder.append(*events)
                 await self._index.remember(events)
@@ -171,39 +180,27 @@ class Reporting:
         return [self._answer(scenario, report_id, report) for report_id, report in named]
 
     async def _with_receipts(
-        self, scenario: ScenarioName, given: Sequence[GivenReport], beside: Mapping[ReportId, Receipt]
+        self,
+        scenario: ScenarioName,
+        given: Sequence[GivenReport],
+        beside: Mapping[ReportId, Receipt],
+        size_bytes: int,
     ) -> list[tuple[ReportId, GivenReport]]:
         """Put receipts where clients quoted their own ids of imported calls, and mint the ids not given."""
         names = [name for report in given for name in report.said.references if name not in beside]
         receipts: dict[str, Receipt] = {**await self._index.receipts(scenario, names)}
         receipts |= {str(call_id): receipt for call_id, receipt in beside.items()}
-        return [
-            (report.report_id or _minted(), replace(report, said=_quoting_receipts(report, receipts)))
-            for report in given
-        ]
+        return await self._aside.done(lambda: _named(given, receipts), size_bytes=size_bytes)
 
-    async def _events(self, scenario: ScenarioName, new: Mapping[ReportId, GivenReport]) -> list[Event]:
+    async def _events(
+        self, scenario: ScenarioName, new: Mapping[ReportId, GivenReport], size_bytes: int
+    ) -> list[Event]:
         now_us = time.time_ns() // 1000
         replaced = [ReportId(report.said.supersedes) for report in new.values() if report.said.supersedes]
         old = await self._index.taken(scenario, replaced)
-        events: list[Event] = []
-        for report_id, report in new.items():
-            superseded = _superseded(report, old, new)
-            if not report.said.references and not superseded and report.said.is_withdrawal:
-                raise refused(
-                    "expected references beside withdraw, since the report it takes back is not known here: "
-                    "quote the receipts of that report",
-                    param=f"{report.where}references",
-                )
-            events += report_events(
-                report.said, report_id=report_id, scenario=scenario, superseded=superseded, now_us=now_us
-            )
-            events.append(
-                accepted(
-                    scenario, report_id, report.content_sha256, _calls_of(report, superseded), now_us=now_us
-                )
-            )
-        return events
+        return await self._aside.done(
+            lambda: _events_of(scenario, new, old, now_us=now_us), size_bytes=size_bytes
+        )
 
     def _answer(self, scenario: ScenarioName, report_id: ReportId, report: GivenReport) -> Answer:
         answer: dict[str, Any] = {
@@ -220,6 +217,39 @@ class Reporting:
 
 def _minted() -> ReportId:
     return ReportId("rep_" + os.urandom(16).hex())
+
+
+def _named(
+    given: Sequence[GivenReport], receipts: Mapping[str, Receipt]
+) -> list[tuple[ReportId, GivenReport]]:
+    return [
+        (report.report_id or _minted(), replace(report, said=_quoting_receipts(report, receipts)))
+        for report in given
+    ]
+
+
+def _events_of(
+    scenario: ScenarioName,
+    new: Mapping[ReportId, GivenReport],
+    old: Mapping[ReportId, TakenId],
+    *,
+    now_us: int,
+) -> list[Event]:
+    events: list[Event] = []
+    for report_id, report in new.items():
+        superseded = _superseded(report, old, new)
+        if not report.said.references and not superseded and report.said.is_withdrawal:
+            raise refused(
+                "expected references beside withdraw, since the report it takes back is not known here: "
+                "quote the receipts of that report",
+                param=f"{report.where}references",
+            )
+        events += report_events(
+            report.said, report_id=report_id, scenario=scenario, superseded=superseded, now_us=now_us
+        )
+        calls = _calls_of(report, superseded)
+        events.append(accepted(scenario, report_id, report.content_sha256, calls, now_us=now_us))
+    return events
 
 
 def _each_once(named: Sequence[tuple[ReportId, GivenReport]]) -> dict[ReportId, GivenReport]:

@@ -8,7 +8,7 @@ import asyncio
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,9 +140,7 @@ class Views:
             )
         while len(self._noted) > NOTED_MAX:
             self._noted.popitem(last=False)
-        rows = [report_id_row(event) for event in accepted]
-        rows += [row for event in reports for row in report_rows(event)]
-        await self._run(lambda db: _commit(db, rows))
+        await self._run(lambda db: _commit(db, _noted_rows(accepted, reports)))
         for event in accepted:
             self._noted.pop((event.scenario, event.report_id), None)
 
@@ -328,6 +326,11 @@ class Views:
     async def _facts(self, sql: str, values: Sequence[Any]) -> list[Found]:
         rows = await self._run(lambda db: db.execute(sql, values).fetchall())
         return [orjson.loads(row[0]) for row in rows]
+
+
+def _noted_rows(accepted: Iterable[ReportAccepted], reports: Iterable[FeedbackReported]) -> list[Statement]:
+    rows = [report_id_row(event) for event in accepted]
+    return [*rows, *(row for event in reports for row in report_rows(event))]
 
 
 def _commit(db: sqlite3.Connection, statements: Sequence[Statement]) -> None:

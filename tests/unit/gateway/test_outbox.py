@@ -1,7 +1,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from gateway.outbox import FILE_NAME, Outbox, OutboxOptions
 from gateway.outbox_metrics import OutboxMetrics
 from gateway.outbox_rows import OutboxRows, row_of
+from gateway.outbox_writer import ROWS_HERE_MAX
 from schemas.claims import CLAIM_CHECK_THRESHOLD_BYTES
 from schemas.codec import BlobsNeededError, decode
 from schemas.errors import RejectedError, UnavailableError
@@ -128,16 +129,35 @@ async def test_events_appended_together_are_kept_together_or_not_at_all(tmp_path
     assert numbers(log, 0) == [2]
 
 
-async def test_an_append_whose_caller_left_is_kept_all_the_same(tmp_path: Path) -> None:
-    log = MemoryLog()
+@pytest.mark.parametrize("num_events", [1, ROWS_HERE_MAX + 1])
+async def test_an_append_whose_caller_left_is_kept_all_the_same(tmp_path: Path, num_events: int) -> None:
+    log, numbered = MemoryLog(), range(num_events)
     async with an_outbox(tmp_path, log) as outbox:
-        task = asyncio.create_task(outbox.append(a_report(1)))
+        task = asyncio.create_task(outbox.append(*(a_report(n, route=1) for n in numbered)))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await outbox.append(a_report(2))
+        while outbox.num_events == 0 and not log.events(INTERACTIONS):
+            await asyncio.sleep(0)
+        await outbox.append(a_report(0))
         await until_emptied(outbox)
-    assert numbers(log, 0) == [1, 2]
+    assert (numbers(log, 1), numbers(log, 0)) == ([*numbered], [0])
+
+
+async def test_many_events_are_kept_while_the_loop_goes_on(tmp_path: Path) -> None:
+    """A disk that takes its time holds up who waits for it, not the loop, which here ends the wait itself."""
+    log, numbered = MemoryLog(), range(ROWS_HERE_MAX + 1)
+    async with an_outbox(tmp_path, log) as outbox:
+        with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            many = asyncio.create_task(outbox.append(*(a_report(n) for n in numbered)))
+            while not outbox._writer._held.locked():
+                assert not many.done()
+                await asyncio.sleep(0)
+            other.execute("ROLLBACK")
+            await many
+        await until_emptied(outbox)
+    assert numbers(log, 0) == [*numbered]
 
 
 async def test_a_full_outbox_drops_the_oldest_and_says_so_for_each(tmp_path: Path) -> None:
