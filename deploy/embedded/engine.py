@@ -142,6 +142,7 @@ class Engine:
             "VLLM_CACHE_ROOT": str(cache_dir / "vllm"),
             "VLLM_CONFIG_ROOT": str(cache_dir / "vllm-config"),
             "PYTHONDONTWRITEBYTECODE": "",
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # large pages: to touch fresh small ones is dear
         }
 
 

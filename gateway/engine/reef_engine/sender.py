@@ -15,8 +15,9 @@ import torch
 from setproctitle import setproctitle
 
 from reef_engine.groups import GlooGroup, Group, NcclGroup, Seat, await_done, publish_forms, serve_store
+from reef_engine.memory import Room
 from reef_engine.ranks import SENDER_RANK
-from reef_engine.tensors import folder_tensors, room_for, tensors_in, weight_files
+from reef_engine.tensors import folder_tensors, tensors_in, weight_files
 from reef_engine.transfer_info import HEADER_BYTES_MAX, TensorForm, buckets_of, forms_in
 
 EXPECTED = (RuntimeError, ValueError, LookupError, OSError)
@@ -60,14 +61,14 @@ def send(command: dict[str, Any]) -> int:
     )
     num_bytes = 0
     try:
-        tensors = folder_tensors(folder)
+        room, tensors = Room(device), folder_tensors(folder)
         for bucket in buckets_of(forms):
-            room = room_for(bucket.num_bytes, device)
-            for (name, place), (found, tensor) in zip(tensors_in(room, bucket), tensors, strict=False):
+            data = room.of(bucket.num_bytes)
+            for (name, place), (found, tensor) in zip(tensors_in(data, bucket), tensors, strict=False):
                 assert name == found, f"{name} is not {found}"
                 place.copy_(tensor)
                 num_bytes += tensor.nbytes
-            group.broadcast(room)
+            group.broadcast(data)
         group.drain()
         await_done(store, seat)
     finally:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 
+from reef_engine.memory import give_back
 from reef_engine.shadow import Pair, filled, paired
 from reef_engine.tensors import Named, Transfer, folder_tensors
 
@@ -60,6 +61,8 @@ class Staging:
         if self._models.device.type == "cpu":
             leave_bound_core()
         gc.collect()  # the shadow before this one; inside the pause it would cost half a second
+        if self._models.device.type == "cpu":
+            give_back()
         try:
             shadow = filled(self._models.outline, self._counted(), self._models.config, self._models.device)
             if self._models.device.type == "cuda":

@@ -3,7 +3,6 @@
 Whoever takes them copies each before asking for the next.
 """
 
-import mmap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from safetensors import safe_open
 
 from reef_engine.groups import GlooGroup, Group, NcclGroup, Seat, join_store, read_forms, say_done
+from reef_engine.memory import Room
 from reef_engine.transfer_info import Bucket, buckets_of
 
 Named = tuple[str, torch.Tensor]
@@ -34,21 +34,10 @@ def folder_tensors(folder: Path) -> Iterator[Named]:
                 yield name, file.get_tensor(name)
 
 
-def room_for(num_bytes: int, device: torch.device) -> torch.Tensor:
-    """Make bytes to be filled.
-
-    On a CPU their pages are their own and go back with them: on the heap, buffers between a shadow's tensors
-    leave holes that grow for a dozen swaps (by 0.7 GB with 0.27 GB of weights).
-    """
-    if device.type != "cpu" or num_bytes == 0:
-        return torch.empty(num_bytes, dtype=torch.uint8, device=device)
-    return torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8, count=num_bytes)
-
-
-def tensors_in(room: torch.Tensor, bucket: Bucket) -> Iterator[Named]:
+def tensors_in(data: torch.Tensor, bucket: Bucket) -> Iterator[Named]:
     """Give a bucket's tensors where they lie."""
     for form, begin in zip(bucket.forms, bucket.offsets, strict=True):
-        raw = room[begin : begin + form.num_bytes]
+        raw = data[begin : begin + form.num_bytes]
         yield form.name, raw.view(getattr(torch, form.dtype)).reshape(form.shape)
 
 
@@ -66,12 +55,13 @@ class Transfer:
         store = join_store(self._port, self._seat.deadline_s)
         forms = read_forms(store)
         self._group = self._joined(store)
+        room = Room(self._device)
         for bucket in buckets_of(forms):
             if self._is_abandoned.is_set():
                 raise RuntimeError("expected the transfer to go on, it was abandoned")
-            room = room_for(bucket.num_bytes, self._device)
-            self._group.broadcast(room)
-            yield from tensors_in(room, bucket)
+            data = room.of(bucket.num_bytes)
+            self._group.broadcast(data)
+            yield from tensors_in(data, bucket)
         self._group.drain()
         say_done(store, self._seat.rank)
         self._group = None
