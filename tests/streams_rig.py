@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
@@ -21,7 +21,7 @@ from deploy.ports import free_port
 from schemas.blobs import BlobStore, open_blob_store
 from schemas.bus import KafkaAccess, Publisher, Reader, Record, Resolver, SchemaLog, rejection
 from schemas.codec import encode_claim_checked
-from schemas.errors import RejectedError
+from schemas.errors import RejectedError, UnavailableError
 from schemas.events import (
     BatchSealed,
     ClockTicked,
@@ -44,6 +44,8 @@ from tests.unit.streams.folding import SCENARIO, a_call, a_configuration, a_repo
 ROOT = Path(__file__).parents[1]
 RECIPE = "tests.unit.streams.recipes:ScoreRecipe"
 SETTLED_WITHIN_S = 150.0
+READ_TRIES_MAX = 6
+"""Each waits ten seconds."""
 
 Written = Counter[tuple[str, bytes]]
 """Records by topic and value."""
@@ -94,10 +96,13 @@ class Rig:
         return event
 
     async def records(self, topic: str, partition: int) -> list[Record]:
-        """Read everything committed of a partition."""
+        """Read everything committed of a partition; a broker that is late is asked again."""
         async with self.reading:
-            start = await self.reader.log_start(topic, partition)
-            return [record async for record in self.reader.read_to_end(topic, partition, start)]
+            for _ in range(READ_TRIES_MAX):
+                with suppress(UnavailableError):
+                    start = await self.reader.log_start(topic, partition)
+                    return [record async for record in self.reader.read_to_end(topic, partition, start)]
+        raise AssertionError(f"expected {topic} to be readable, got no answer {READ_TRIES_MAX} times")
 
     async def all_records(self, topic: str) -> list[Record]:
         return [each for number in range(self.num_partitions) for each in await self.records(topic, number)]
