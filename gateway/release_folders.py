@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-from gateway.target import Target
+from gateway.target import Content
 from schemas.artifacts import read_manifest, verify_folder
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import ArtifactKind
@@ -31,20 +31,20 @@ class ReleaseFolders:
         """Take a folder of our own, and the base model's if it is on this machine."""
         self._folder, self._fetched, self._base, self._num_kept = folder, fetched, base_folder, num_kept
 
-    def place(self, target: Target) -> Path:
+    def place(self, content: Content) -> Path:
         """Say where a release's folder is, or will be."""
-        return self._folder / target.content_sha256
+        return self._folder / content.content_sha256
 
-    def materialize(self, target: Target) -> Path:
-        """Bring a release here, checked. Raises RejectedError, UnavailableError."""
-        place = self.place(target)
-        if target.kind is ArtifactKind.CHECKPOINT and self._is_whole(place, target):
+    def materialize(self, wanted: Content) -> Path:
+        """Bring a content here, checked. Raises RejectedError, UnavailableError."""
+        place = self.place(wanted)
+        if wanted.kind is ArtifactKind.CHECKPOINT and self._is_whole(place, wanted):
             os.utime(place)
             return place
-        content = self._fetched.fetch(target.artifact_uri, target.content_sha256)
-        if target.kind is not ArtifactKind.CHECKPOINT or (content / "config.json").is_file():
-            return content
-        self._complete(content, place)
+        found = self._fetched.fetch(wanted.artifact_uri, wanted.content_sha256)
+        if wanted.kind is not ArtifactKind.CHECKPOINT or (found / "config.json").is_file():
+            return found
+        self._complete(found, place)
         return place
 
     def forget_oldest(self, in_use: Collection[Path]) -> None:
@@ -56,7 +56,7 @@ class ReleaseFolders:
             if path not in in_use:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _is_whole(self, place: Path, target: Target) -> bool:
+    def _is_whole(self, place: Path, wanted: Content) -> bool:
         if not place.is_dir():
             return False
         try:
@@ -65,7 +65,7 @@ class ReleaseFolders:
         except RejectedError:
             shutil.rmtree(place, ignore_errors=True)  # a damaged copy is fetched again
             return False
-        return manifest.content_sha256 == target.content_sha256
+        return manifest.content_sha256 == wanted.content_sha256
 
     def _complete(self, content: Path, place: Path) -> None:
         if self._base is None:

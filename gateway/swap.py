@@ -16,10 +16,11 @@ from typing import Any, Protocol
 from gateway.catalog import Catalog
 from gateway.gate import Gate
 from gateway.serving import OpenStreams
-from gateway.target import Target, first_ranks
+from gateway.target import Content, Target, ahead_id, first_ranks
 from gateway.weight_routes import WeightRoutes, WorkerStaging
 from gateway.weight_sender import WeightSender
 from schemas.errors import ConflictError, ReefError, UnavailableError
+from schemas.ids import SwapId
 
 POLL_S = 0.02
 """Between two looks at a staging; each waits for a step of the engine."""
@@ -93,6 +94,7 @@ class Swap:
     ) -> Swapped:
         """Give the engines a release's weights while they answer.
 
+        0. Skip to 4 when the engines have staged this very content ahead.
         1. Close what an earlier try left open.
         2. Have the sender offer the weights, unless the workers read the folder themselves.
         3. Stage on every worker, while the old release serves; wait until all are ready.
@@ -108,9 +110,10 @@ class Swap:
             ReefError: nothing happened to the engines.
             FinishError: they are paused, and must be restarted; the gate is closed.
         """
-        began_s = self._clock.time()
-        self._late_at_s = began_s + self._parts.deadline_s
-        num_bytes = await self._stage(target, folder, is_wanted)
+        began_s = self._begun_s()
+        num_bytes = await self._staged_ahead(target)
+        if num_bytes is None:
+            num_bytes = await self._stage(target.swap_id, folder, is_wanted)
         staged_s = self._clock.time()
         await _uninterrupted(self._paused(target, flip))
         resumed_s = self._clock.time()
@@ -123,35 +126,50 @@ class Swap:
             gap_s=max((one.largest_gap_s(self._clock.time()) for one in self._streams()), default=0.0),
         )
 
-    async def _stage(self, target: Target, folder: Path, is_wanted: Callable[[], bool]) -> int:
+    async def stage_ahead(self, content: Content, folder: Path, *, is_wanted: Callable[[], bool]) -> None:
+        """Stage what may be requested next, so that its swap begins with the pause. Raises ReefError.
+
+        Nothing is exchanged: what is not requested then makes room for the next staging.
+        """
+        self._begun_s()
+        await self._stage(ahead_id(content.content_sha256), folder, is_wanted)
+
+    def _begun_s(self) -> float:
+        now_s = self._clock.time()
+        self._late_at_s = now_s + self._parts.deadline_s
+        return now_s
+
+    async def _staged_ahead(self, target: Target) -> int | None:
+        """Step 0: how many bytes every worker has of the content; None when one lacks it."""
+        workers = await self._workers()
+        expected = ("ready", ahead_id(target.content_sha256))
+        if not workers or any((worker.phase, worker.swap_id) != expected for worker in workers):
+            return None
+        return max(worker.num_bytes for worker in workers)
+
+    async def _stage(self, swap_id: SwapId, folder: Path, is_wanted: Callable[[], bool]) -> int:
         """Steps 1 to 4."""
         try:
             async with asyncio.timeout(self._left_s()):
-                orders = await self._orders(target, folder)
+                orders = await self._orders(swap_id, folder)
                 await self._all(lambda n, engine: engine.begin(orders[n], self._left_s()))
-                num_bytes: int = await self._staged(target)
-                if not is_wanted():
-                    raise ConflictError(
-                        f"expected release {target.release_seq} to be wanted still, got a newer request",
-                        reason="overtaken",
-                    )
-                return num_bytes
+                return await self._staged(swap_id, is_wanted)
         except TimeoutError as error:
             await self._abandon()
             raise UnavailableError(
-                f"expected release {target.release_seq} to be staged within {self._parts.deadline_s:g} s, "
-                "it was not: raise inference.swap_deadline_s",
+                f"expected {folder.name} to be staged within {self._parts.deadline_s:g} s, it was not: "
+                "raise inference.swap_deadline_s",
                 reason="deadline",
             ) from error
         except ReefError:
             await self._abandon()
             raise
 
-    async def _orders(self, target: Target, folder: Path) -> list[dict[str, Any]]:
+    async def _orders(self, swap_id: SwapId, folder: Path) -> list[dict[str, Any]]:
         await self._all(self._close_left_over)
         nums_workers = await self._all(lambda _, engine: engine.num_workers(self._left_s()))
         order: dict[str, Any] = {
-            "swap_id": target.swap_id,
+            "swap_id": swap_id,
             "transport": self._parts.transport,
             "group_size": 1 + sum(nums_workers),
             "deadline_s": self._left_s(),
@@ -174,18 +192,17 @@ class Swap:
         if any(worker.is_open for worker in workers):
             await engine.abandon(self._left_s())
 
-    async def _staged(self, target: Target) -> int:
+    async def _staged(self, swap_id: SwapId, is_wanted: Callable[[], bool]) -> int:
         """Wait for every worker, and for the sender, whichever fails first."""
         async with AsyncExitStack() as stack:
-            sending = self._sending(target)
+            sending = self._sending(swap_id)
             if sending is not None:
                 stack.callback(sending.cancel)
-            while True:
+            while is_wanted():
                 if sending is not None and sending.done():
                     sending.result()
                     sending = None
-                looks = await self._all(lambda _, engine: engine.staging(self._left_s()))
-                workers: list[WorkerStaging] = [worker for found in looks for worker in found]
+                workers = await self._workers()
                 failed = next((w for w in workers if w.phase not in ("staging", "ready")), None)
                 if failed is not None:
                     await _settled(sending)
@@ -193,13 +210,20 @@ class Swap:
                         f"expected the weights to be staged, got {failed.phase}: {failed.detail}",
                         reason="deadline" if failed.detail.startswith("deadline") else "engine_failed",
                     )
-                if all(worker.phase == "ready" for worker in workers):
-                    return max(int(worker.num_bytes) for worker in workers)
+                if is_wanted() and all(worker.phase == "ready" for worker in workers):
+                    return max(worker.num_bytes for worker in workers)
                 await asyncio.sleep(POLL_S)
+        raise ConflictError(
+            "expected the release to be wanted still, got a newer request", reason="overtaken"
+        )
 
-    def _sending(self, target: Target) -> "asyncio.Task[int] | None":
+    async def _workers(self) -> list[WorkerStaging]:
+        looks = await self._all(lambda _, engine: engine.staging(self._left_s()))
+        return [worker for found in looks for worker in found]
+
+    def _sending(self, swap_id: SwapId) -> "asyncio.Task[int] | None":
         sender = self._parts.sender
-        return None if sender is None else asyncio.create_task(sender.sent(target.swap_id))
+        return None if sender is None else asyncio.create_task(sender.sent(swap_id))
 
     async def _paused(self, target: Target, flip: Callable[[], None]) -> None:
         """Steps 5 to 9."""

@@ -18,9 +18,10 @@ from gateway.engines import Engine, Engines
 from gateway.holding import LOOK_S_MAX, BrokenEngineError, held, is_swappable, tidied
 from gateway.release_folders import ReleaseFolders
 from gateway.stage import Stage
+from gateway.staging_ahead import Ahead
 from gateway.swap import FinishError, Swap, SwapParts, Swapped
 from gateway.swap_report import SwapReport
-from gateway.target import Target, newest, of_release, retry_delay_s, weights_of
+from gateway.target import Content, Target, newest, of_release, retry_delay_s, weights_of
 from gateway.weight_routes import WeightRoutes
 from schemas.errors import ConflictError, ReefError, RejectedError
 from schemas.events import ArtifactKind, Event, Operation, ReleasePublished, SwapRequested, TrainingTarget
@@ -104,6 +105,7 @@ class Swapping:
         self._wishes: dict[ScenarioName, Wish] = {}
         self._adapters = Adapters(parts.catalog, parts.stage, deadline_s=parts.swap.deadline_s)
         self._ended_at_s: dict[ScenarioName, float] = {}
+        self._ahead = Ahead()
 
     async def hear(self, event: Event) -> None:
         """Take a request from the log; the newest wins. Agents pull what is no weights; it is not swapped."""
@@ -112,8 +114,8 @@ class Swapping:
                 await self._wish(event.scenario, event.release_id)
             case ReleasePublished(operation=Operation.CREATION):
                 await self._wish(event.scenario, event.release_id)
-            case _:
-                return
+            case _ if self._ahead.hear(event):
+                self._wake.set()
 
     async def _recall(self, name: ScenarioName) -> None:
         rows = weights_of(await self._parts.chains.releases(name))
@@ -194,6 +196,20 @@ class Swapping:
             engine.is_admitted = False
         if lacking:
             self._look_later()
+        if owner is not None and len(up) == len(self._parts.engines.engines):
+            await self._stage_ahead(owner, routes)
+
+    async def _stage_ahead(self, serving: Wish, routes: Sequence[WeightRoutes]) -> None:
+        """Stage the candidate that will probably be requested next, until something else is wanted."""
+        if not self._serves(serving.target) or serving.is_refused:
+            return
+
+        def is_likely(content: Content) -> bool:
+            wish = self._wishes[serving.target.scenario]
+            return wish is serving or wish.target.content_sha256 == content.content_sha256
+
+        swap = Swap(self._parts.swap, routes)
+        await self._ahead.stage(serving.target, self._parts.folders, swap, is_likely)
 
     def _owner(self) -> Wish | None:
         """Give the scenario whose releases are the engines' own weights; there is one at most."""
@@ -274,6 +290,11 @@ class Swapping:
     ) -> bool:
         """Swap once; whether that succeeded."""
         target, taken_s = wish.target, _now_s()
+
+        def flip() -> None:
+            self._parts.stage.put_base(target)
+            _admit(up)  # now: one that dies from here on is somebody else when it comes back
+
         try:
             folder = await asyncio.to_thread(self._parts.folders.materialize, target)
             swapped = await Swap(self._parts.swap, routes).carry_out(
@@ -281,7 +302,7 @@ class Swapping:
                 folder,
                 taken_s=taken_s,
                 is_wanted=lambda: self._wishes[target.scenario] is wish,
-                flip=lambda: self._parts.stage.put_base(target),
+                flip=flip,
             )
         except ReefError as error:
             await self._failed(wish, error, holds[0])
@@ -289,7 +310,6 @@ class Swapping:
                 await self._restart(target, str(folder), up)
             return False
         self._succeeded(wish)
-        _admit(up)
         for engine in up:
             if engine.url in self._parts.keepers:
                 await self._parts.keepers[engine.url].keep(str(folder))

@@ -18,7 +18,19 @@ DOUBLINGS_MAX = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Content:
+    """Files that an engine can load."""
+
+    kind: ArtifactKind
+    """How they are loaded."""
+    artifact_uri: str
+    """Where they are."""
+    content_sha256: Sha256
+    """What they must be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target(Content):
     """A release that is to be served."""
 
     swap_id: SwapId
@@ -29,12 +41,6 @@ class Target:
     """The release."""
     release_seq: int
     """Its place in the chain; requests count like it."""
-    kind: ArtifactKind
-    """How it is loaded."""
-    artifact_uri: str
-    """Where its files are."""
-    content_sha256: Sha256
-    """What they must be."""
     tokenizer_digest: Sha256
     """Of the model's tokenizer."""
 
@@ -51,6 +57,11 @@ def of_release(scenario: str, row: Mapping[str, Any]) -> Target:
         content_sha256=Sha256(row["content_sha256"]),
         tokenizer_digest=Sha256(row["tokenizer_digest"]),
     )
+
+
+def ahead_id(content_sha256: Sha256) -> SwapId:
+    """Name the staging of a content that nobody has requested yet."""
+    return SwapId(derived_id("ahead", content_sha256))
 
 
 def weights_of(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
