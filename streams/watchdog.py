@@ -74,7 +74,8 @@ class Watchdog:
             async with Reader(self._access, limits=self._limits) as reader:
                 ends = await reader.bounds([partition.place for partition in still])
                 for partition in still:
-                    if await self._has_more(reader, partition, ends[partition.place].end):
+                    has_more = await self._has_more(reader, partition, ends[partition.place].end)
+                    if has_more and not self._stop.is_set():  # a look may outlive the leaving
                         self._end_process(f"{partition.place} stood still for {self._still_s_max:g} s")
         except (UnavailableError, ConflictError) as error:
             _log.warning("watchdog_sees_nothing", reason=error.reason)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
@@ -216,6 +217,28 @@ def test_a_trainer_killed_between_batches_goes_on_behind_what_it_has_trained(dep
         _, again, second = first_candidates(deployment, 3, trainer)
     assert again == first
     assert (second.batch_seq, second.step, second.optimizer.value) == (1, 2, "kept")
+
+
+def test_a_lost_rank_ends_the_others_and_the_next_start_trains_each_batch_once(
+    deployment: Deployment,
+) -> None:
+    """Killed with a batch under way: whoever starts the trainer again finds the checkpoint before it."""
+    two_ranks = ("--training.ranks", "2")
+    with running(deployment, *two_ranks) as trainer:
+        asyncio.run(send(deployment, deployment.batch(0)))
+        (first,) = first_candidates(deployment, 1, trainer)
+        ranks = psutil.Process(trainer.pid).children()
+        (lost,) = [rank for rank in ranks if rank.cmdline()[0] == "reef: trainer 1"]
+        asyncio.run(send(deployment, deployment.batch(1, first)))
+        lost.kill()
+        assert trainer.wait(90) == signal.SIGKILL
+        assert not [rank for rank in ranks if rank.is_running()]
+    with running(deployment, *two_ranks) as trainer:
+        events = events_until_trained(deployment, 1, trainer)
+    candidates = [event for event in events if isinstance(event, CandidateTrained)]
+    assert len(candidates) == len(events)
+    assert {(each.batch_seq, each.step) for each in candidates} == {(0, 1), (1, 2)}
+    assert len({each.candidate_id for each in candidates}) == 2
 
 
 def test_a_sample_that_cannot_be_read_fails_its_batch_alone(deployment: Deployment) -> None:

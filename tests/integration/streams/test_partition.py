@@ -1,6 +1,7 @@
 """One partition and what may happen to it: bugs, fencing, missing topics, newer writers, standing still."""
 
 import asyncio
+import threading
 import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
@@ -236,6 +237,27 @@ async def test_the_watchdog_ends_what_stands_still_while_its_log_goes_on_and_not
         await rig.write(*a_log())
         assert "stood still" in await asyncio.wait_for(barked.get(), WITHIN_S)
     await partition.close()
+
+
+async def test_a_watchdog_that_was_left_in_the_middle_of_a_look_ends_nothing(rig: PartitionRig) -> None:
+    await rig.write(*a_log())
+    partition = Partition(rig.processor(), 0, rig.surroundings())
+    looked, barked = threading.Event(), list[str]()
+
+    def partitions() -> list[Partition]:
+        looked.set()
+        return [partition]
+
+    def bark(why: str) -> NoReturn:
+        barked.append(why)
+        raise EndedError(why)
+
+    with Watchdog(rig.access, partitions, bark, still_s_max=0.0, look_s=0.05):
+        await asyncio.to_thread(looked.wait)
+    for thread in threading.enumerate():
+        if thread.name == "watchdog":
+            await asyncio.to_thread(thread.join)
+    assert barked == []
 
 
 class GivenUpError(Exception):

@@ -4,6 +4,7 @@ One engine for all of it, since each takes a minute to start; each test has a ch
 """
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,12 +27,14 @@ from tests.swap_rig import SCENARIO, SwapRig, a_release_row, running_swaps, unti
 pytestmark = pytest.mark.engine
 
 NUM_SWAPS = 10
+Span = tuple[int, int]
+"""A release's number, and how many tokens in a row are its."""
 
 
 @pytest.fixture(scope="module")
 def engine(make_state_dir: Callable[[str], Path]) -> Iterator[Engine]:
     """The real engine, with an extension that can break a finish."""
-    arguments = ("--worker-extension-cls=mishaps.MishapExtension",)
+    arguments = ("--worker-extension-cls=mishaps.MishapExtension", "--enable-scale-out")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
         with running_engine("tiny", make_state_dir("swap-engine"), extra_arguments=arguments) as found:
@@ -114,6 +117,54 @@ async def test_swaps_under_load_fail_nobody_and_bring_exactly_the_weights_that_w
             seqs = [span.release_seq for span in call.weight_spans]
             assert seqs == sorted(set(seqs))
         assert any(len(call.weight_spans) > 1 for call in calls)
+
+
+async def counted_and_said(rig: SwapRig, engine: Engine) -> tuple[list[Span], list[Span]]:
+    """Generate on the route that names versions: what we count meanwhile, what the engine says at the end."""
+    state = rig.catalog.add(SCENARIO)
+    assert state.serving is not None
+    seqs = {row["release_id"]: row["release_seq"] for row in rig.chains.rows[SCENARIO]}
+    sampling = {"max_tokens": 96, "ignore_eos": True, "temperature": 1.0}
+    body = {"token_ids": [1, 2, 3], "sampling_params": sampling, "stream": True}
+    said: list[Span] = []
+    spans = state.streams.open(state.serving, is_buffered=False)
+    try:
+        async with rig.client.stream("POST", f"{engine.url}/inference/v1/generate", json=body) as answer:
+            answer.raise_for_status()
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+                spans.add(len(choice["token_ids"] or ()), asyncio.get_running_loop().time())
+                for run in choice["weight_versions"] or ():
+                    said.append((seqs[run["version"]], run["end"] - run["start"]))
+    finally:
+        state.streams.remove(spans)
+    return [(span.release_seq, span.num_tokens) for span in spans.finish()], said
+
+
+async def test_tokens_are_counted_to_the_release_that_the_engine_itself_names(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    """Issue 7: by a route that no client calls, since it alone tells versions."""
+    async with gateway(engine, contents, cache_dir, chain=7) as rig:
+        await rig.swap(a_release_row(1, contents[0], chain=7))
+        pairs: list[tuple[list[Span], list[Span]]] = []
+
+        async def go_on() -> None:
+            while True:
+                pairs.append(await counted_and_said(rig, engine))
+
+        going = [asyncio.create_task(go_on()) for _ in range(3)]
+        for number in (2, 3):
+            before = len(pairs)
+            await rig.swap(a_release_row(number, contents[number % 2], chain=7))
+            await until(lambda before=before: len(pairs) >= before + 3)
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+        assert all(counted == said for counted, said in pairs), pairs
+        assert sum(len(counted) > 1 for counted, _ in pairs) >= 2, "each swap met answers under way"
 
 
 async def test_a_sender_that_dies_before_the_pause_costs_a_retry_and_no_call(

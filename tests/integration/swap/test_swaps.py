@@ -33,7 +33,8 @@ async def call(rig: SwapRig) -> httpx.Response:
 
 
 async def serves(rig: SwapRig, number: int) -> None:
-    await until(lambda: rig.serving_seq == number and rig.engines.engines[0].is_admitted)
+    """Wait until a release answers, and the engine was resumed: killed before, it would be restarted."""
+    await until(lambda: rig.serving_seq == number and rig.engines.engines[0].is_admitted and rig.gate.is_open)
 
 
 async def test_an_engine_started_from_the_heads_folder_is_named_and_let_through(
