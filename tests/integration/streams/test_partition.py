@@ -1,8 +1,8 @@
 """One partition and what may happen to it: bugs, fencing, missing topics, newer writers, standing still."""
 
 import asyncio
-import threading
 import json
+import threading
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
