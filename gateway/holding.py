@@ -6,11 +6,11 @@ told its release if that folder is known to be one.
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from gateway.release_folders import ReleaseFolders
 from gateway.target import Target
 from gateway.weight_routes import UNNAMED, WeightRoutes
+from schemas.artifact_fetch import local_folder
 from schemas.errors import RejectedError, UnavailableError
 
 LOOK_S_MAX = 10.0
@@ -63,6 +63,5 @@ async def is_swappable(engine: WeightRoutes) -> bool:
 
 
 def _places(target: Target, folders: ReleaseFolders) -> tuple[Path, ...]:
-    parts = urlsplit(target.artifact_uri)
-    own = folders.place(target).absolute()
-    return (own, Path(unquote(parts.path)).absolute()) if parts.scheme == "file" else (own,)
+    own, local = folders.place(target).absolute(), local_folder(target.artifact_uri)
+    return (own,) if local is None else (own, local.absolute())

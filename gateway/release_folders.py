@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.target import Content
-from schemas.artifacts import read_manifest, verify_folder
+from schemas.artifact_fetch import is_whole
 from schemas.errors import RejectedError, UnavailableError
 from schemas.events import ArtifactKind
 from schemas.ids import Sha256
@@ -38,7 +38,7 @@ class ReleaseFolders:
     def materialize(self, wanted: Content) -> Path:
         """Bring a content here, checked. Raises RejectedError, UnavailableError."""
         place = self.place(wanted)
-        if wanted.kind is ArtifactKind.CHECKPOINT and self._is_whole(place, wanted):
+        if wanted.kind is ArtifactKind.CHECKPOINT and is_whole(place, wanted.content_sha256):
             os.utime(place)
             return place
         found = self._fetched.fetch(wanted.artifact_uri, wanted.content_sha256)
@@ -55,17 +55,6 @@ class ReleaseFolders:
         for path in found[: -self._num_kept]:
             if path not in in_use:
                 shutil.rmtree(path, ignore_errors=True)
-
-    def _is_whole(self, place: Path, wanted: Content) -> bool:
-        if not place.is_dir():
-            return False
-        try:
-            manifest, _ = read_manifest(place)
-            verify_folder(place, manifest)
-        except RejectedError:
-            shutil.rmtree(place, ignore_errors=True)  # a damaged copy is fetched again
-            return False
-        return manifest.content_sha256 == wanted.content_sha256
 
     def _complete(self, content: Path, place: Path) -> None:
         if self._base is None:

@@ -6,14 +6,13 @@ refused costs a staging, and is never served.
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import structlog
 
 from gateway.release_folders import ReleaseFolders
 from gateway.swap import Swap
 from gateway.target import Content, Target
+from schemas.artifact_fetch import local_folder
 from schemas.artifacts import read_manifest
 from schemas.errors import ReefError, RejectedError
 from schemas.events import ArtifactKind, CandidateEvaluated, CandidateTrained, Event
@@ -65,11 +64,11 @@ class Ahead:
 
 
 def _content_of(candidate: CandidateTrained) -> Content | None:
-    parts = urlsplit(candidate.artifact_uri)
-    if parts.scheme != "file":
+    folder = local_folder(candidate.artifact_uri)
+    if folder is None:
         return None
     try:
-        manifest, _ = read_manifest(Path(unquote(parts.path)))
+        manifest, _ = read_manifest(folder)
     except RejectedError:
         return None  # removed, for it has its verdict
     return Content(

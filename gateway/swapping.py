@@ -114,8 +114,9 @@ class Swapping:
                 await self._wish(event.scenario, event.release_id)
             case ReleasePublished(operation=Operation.CREATION):
                 await self._wish(event.scenario, event.release_id)
-            case _ if self._ahead.hear(event):
-                self._wake.set()
+            case _:
+                if self._ahead.hear(event):
+                    self._wake.set()
 
     async def _recall(self, name: ScenarioName) -> None:
         rows = weights_of(await self._parts.chains.releases(name))

@@ -5,10 +5,10 @@ Only what the manifest names is read. Nothing is judged here (release/gate.py).
 
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from release.gate import Facts, Shape, TensorFacts
 from release.safetensors import TENSORS_SUFFIX, read_shapes, read_tensors
+from schemas.artifact_fetch import local_folder
 from schemas.artifacts import digest_file
 from schemas.errors import RejectedError, UnavailableError, words_of
 from schemas.kinds import is_weights
@@ -19,13 +19,13 @@ NOTHING = Facts(manifest=None, manifest_sha256=None, files={}, tensors={})
 
 def folder_of(uri: str) -> Path:
     """Give the folder that a candidate's address names. Raises RejectedError when it names none."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file":
+    folder = local_folder(uri)
+    if folder is None:
         raise RejectedError(
             f"expected a candidate at a file:// address that this machine sees, got {uri}: share the folder",
             reason="missing_file",
         )
-    return Path(unquote(parts.path))
+    return folder
 
 
 def inspect(folder: Path) -> Facts:

@@ -74,8 +74,8 @@ class FetchedArtifacts:
         when lakeFS or the disk does not answer.
         """
         parts = urlsplit(uri)
-        if parts.scheme == "file":
-            return _checked(Path(unquote(parts.path)), content_sha256)
+        if (folder := local_folder(uri)) is not None:
+            return _checked(folder, content_sha256)
         if parts.scheme == "lakefs" and self._lakefs is not None:
             return self._from_lakefs(self._lakefs, parts.netloc, parts.path.strip("/"), content_sha256)
         raise _refusal(f"an address of a folder or of a configured lakeFS, got {uri}")
@@ -96,7 +96,7 @@ class FetchedArtifacts:
     def _from_lakefs(self, lakefs: LakefsAccess, repository: str, commit: str, content: Sha256) -> Path:
         place = self._folder / content
         with _disk(place):
-            if _is_whole(place, content):
+            if is_whole(place, content):
                 os.utime(place)
                 return place
             with self._aside(place) as aside:
@@ -138,7 +138,14 @@ class FetchedArtifacts:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_whole(place: Path, content: Sha256) -> bool:
+def local_folder(uri: str) -> Path | None:
+    """Give the folder that an address of this machine names; None for any other address."""
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def is_whole(place: Path, content: Sha256) -> bool:
+    """Whether a copy that is kept under its digest is that content; a damaged one is removed."""
     if not place.is_dir():
         return False
     try:

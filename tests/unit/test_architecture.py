@@ -115,7 +115,8 @@ def test_bugs_are_caught_in_one_place_only(path: Path) -> None:
 
 
 def test_nothing_in_the_tree_names_a_machine_or_a_registry() -> None:
-    hosts = ("py" + "pi.org", "pythonhosted" + ".org", "proxy.golang" + ".org", "repo1.maven" + ".org")
+    names = (("pypi",), ("pythonhosted",), ("proxy", "golang"), ("repo1", "maven"))
+    hosts = [".".join((*name, "org")) for name in names]
     for path in [*modules(), ROOT / "Makefile", ROOT / "README.md", ROOT / "requirements.lock"]:
         text = path.read_text()
         assert not [host for host in hosts if host in text], name_of(path)
