@@ -106,8 +106,10 @@ def reason_against(call: Call, scenario: Scenario | None) -> OutcomeReason | Non
         return OutcomeReason.SCENARIO_RETIRED
     if scenario.target is TrainingTarget.NONE:
         return OutcomeReason.RECORD_ONLY
+    if not call.facts & _FORBIDDING:
+        return None
     found = (reason for fact, reason in REASONS if call.facts & fact and not scenario.corrects(reason))
-    return next(found, None) if call.facts & _FORBIDDING else None
+    return next(found, None)
 
 
 _BROKEN = {CallOutcome.CLIENT_ABORTED: Fact.CLIENT_ABORTED, CallOutcome.UPSTREAM_FAILED: Fact.UPSTREAM_FAILED}

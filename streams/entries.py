@@ -133,10 +133,7 @@ class Forgotten(NamedTuple):
 
 def digest(*parts: bytes) -> bytes:
     """Digest bytes as entries keep it."""
-    hashed = sha256()
-    for part in parts:
-        hashed.update(part)
-    return hashed.digest()[:DIGEST_BYTES]
+    return sha256(b"".join(parts)).digest()[:DIGEST_BYTES]
 
 
 def prefix_digests(data: bytes, lengths: Iterable[int]) -> dict[int, bytes]:

@@ -115,8 +115,8 @@ def _take_report(moment: SessionMoment, event: FeedbackReported) -> None:
     if arriving is None:
         return
     take_arriving(moment, *arriving)
-    superseding = moment.state.report_index.superseding(event.scenario, event.report_id)
-    for_each(moment, superseding, partial(resolve, moment))
+    if superseding := moment.state.report_index.superseding(event.scenario, event.report_id):
+        for_each(moment, superseding, partial(resolve, moment))
 
 
 def _take_scenario(moment: SessionMoment, event: ScenarioConfigured) -> None:
