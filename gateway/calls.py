@@ -28,7 +28,7 @@ from gateway.record import CallFacts, completed
 from gateway.serving import ScenarioState, Serving, Spans, joined_salt
 from gateway.settings import CallSettings
 from gateway.sse import DONE, SseParser
-from gateway.vigil import WATCH_AFTER_S, Vigil
+from gateway.vigil import Vigil
 from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
 from schemas.events import CallOutcome, Event
 from schemas.ids import Receipt, Route, mint_receipt, route_of_conversation, route_of_session
@@ -171,7 +171,7 @@ class Calls:
     async def _buffer(self, call: Call) -> None:
         capture = Capture()
         try:
-            with self._vigil(call, WATCH_AFTER_S):
+            with self._vigil(call):
                 raw = await (await self._post(call)).read()
         except ClientLeftError:
             await self._record(call, capture, CallOutcome.CLIENT_ABORTED, b"{}")
@@ -189,7 +189,7 @@ class Calls:
         translator = call.dialect.translator(call.ask, self._settings.public_model)
         outcome, broken = CallOutcome.COMPLETED, b""
         try:
-            with self._vigil(call, 0.0):
+            with self._vigil(call):
                 await self._relay(call, capture, translator)
         except ClientLeftError:
             outcome = CallOutcome.CLIENT_ABORTED
@@ -305,8 +305,8 @@ class Calls:
             started_at_us=call.exchange.started_at_us,
         )
 
-    def _vigil(self, call: Call, watch_after_s: float) -> Vigil:
-        return Vigil(call.exchange, timeout_s=self._settings.timeout_s, watch_after_s=watch_after_s)
+    def _vigil(self, call: Call) -> Vigil:
+        return Vigil(call.exchange, timeout_s=self._settings.timeout_s)
 
 
 def _leave(call: Call) -> None:

@@ -1,6 +1,7 @@
 """Shell: keeping watch over a call: it is broken off when its client leaves or its deadline passes.
 
-A buffered call is watched from WATCH_AFTER_S on: most are over by then, and a watch costs a task.
+A call is watched from WATCH_AFTER_S on: a watch costs a task, which nobody shall wait for before the engine
+is asked, and many a call is over by then.
 """
 
 import asyncio
@@ -22,15 +23,13 @@ class Vigil:
         "_task",
         "_timeout_s",
         "_timer",
-        "_watch_after_s",
         "_watcher",
     )
 
-    def __init__(self, exchange: Exchange, *, timeout_s: float, watch_after_s: float) -> None:
+    def __init__(self, exchange: Exchange, *, timeout_s: float) -> None:
         """Watch an exchange whose body was read."""
         self._exchange = exchange
         self._timeout_s = timeout_s
-        self._watch_after_s = watch_after_s
         self._watcher: asyncio.Task[None] | None = None
         self._reason: Literal["left", "late"] | None = None
 
@@ -39,9 +38,7 @@ class Vigil:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._timer = asyncio.get_running_loop().call_later(
-            min(self._watch_after_s, self._timeout_s), self._watch
-        )
+        self._timer = asyncio.get_running_loop().call_later(min(WATCH_AFTER_S, self._timeout_s), self._watch)
         return self
 
     def __exit__(
@@ -65,7 +62,7 @@ class Vigil:
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         self._watcher = loop.create_task(self._until_gone())
-        left_s = max(0.0, self._timeout_s - self._watch_after_s)
+        left_s = max(0.0, self._timeout_s - WATCH_AFTER_S)
         self._timer = loop.call_later(left_s, self._break_off, "late")
 
     async def _until_gone(self) -> None:
