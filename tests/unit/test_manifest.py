@@ -1,3 +1,5 @@
+import os
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -6,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.artifacts import manifest_of, read_manifest, verify_folder
+from schemas.artifacts import SETTLED_NS, digest_file, manifest_of, read_manifest, verify_folder
 from schemas.errors import RejectedError
 from schemas.events import ArtifactKind
 from schemas.ids import ReleaseId, Sha256
@@ -102,3 +104,27 @@ def test_the_manifest_and_hidden_files_are_not_content(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(before.encode())
     assert manifest_of(tmp_path) == before
     assert read_manifest(tmp_path) == (before, before.encode())
+
+
+def rewrite(path: Path, data: bytes, changed_ns: int) -> None:
+    path.write_bytes(data)
+    os.utime(path, ns=(changed_ns, changed_ns))
+
+
+def test_a_file_that_rests_is_digested_once_under_all_its_names(tmp_path: Path) -> None:
+    long_ago_ns = time.time_ns() - 100 * SETTLED_NS
+    rewrite(tmp_path / "a.bin", b"123", long_ago_ns)
+    first = digest_file(tmp_path, "a.bin")
+    os.link(tmp_path / "a.bin", tmp_path / "b.bin")
+    rewrite(tmp_path / "b.bin", b"456", long_ago_ns)  # which nobody can see
+    assert digest_file(tmp_path, "b.bin").sha256 == first.sha256
+    rewrite(tmp_path / "b.bin", b"456", long_ago_ns + 1)
+    assert digest_file(tmp_path, "a.bin").sha256 == sha256(b"456").hexdigest()
+
+
+def test_a_file_that_was_written_just_now_is_digested_again(tmp_path: Path) -> None:
+    now_ns = time.time_ns() + SETTLED_NS
+    rewrite(tmp_path / "a.bin", b"123", now_ns)
+    digest_file(tmp_path, "a.bin")
+    rewrite(tmp_path / "a.bin", b"456", now_ns)
+    assert digest_file(tmp_path, "a.bin").sha256 == sha256(b"456").hexdigest()
