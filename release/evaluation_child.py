@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from release.evaluation import Evaluator, Measured, Subject
 from schemas.recipe import load_object
 
-NICENESS = 10
+NICENESS = 15
 
 _SUBJECT: TypeAdapter[Subject] = TypeAdapter(Subject)
 _MEASURED: TypeAdapter[Measured] = TypeAdapter(Measured)

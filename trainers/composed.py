@@ -33,7 +33,7 @@ from trainers.settings import RankFacts, TrainerSettings, device_for, threads_fo
 from trainers.state import State, first_state
 from trainers.step import Learner, StepLimits
 
-CPU_NICENESS = 10
+CPU_NICENESS = 15
 """Where a trainer shares the processor with an engine, answers come first."""
 
 
