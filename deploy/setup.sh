@@ -23,11 +23,24 @@ fail() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# The distribution's own first: it was built with profiles, which makes everything here a fifth faster
+# (docs/decisions/interpreter.md). REEF_PYTHON names another.
 find_python() {
   local candidate
-  for candidate in python3.11 python3; do
+  for candidate in ${REEF_PYTHON:+"$REEF_PYTHON"} /usr/bin/python3.11 python3.11 python3; do
     if has "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
       command -v "$candidate"
+      return
+    fi
+  done
+}
+
+# Any Python's pip brings uv, which needs no certain Python itself.
+find_pip_python() {
+  local candidate
+  for candidate in "$(find_python)" python3; do
+    if "$candidate" -m pip --version >/dev/null 2>&1; then
+      echo "$candidate"
       return
     fi
   done
@@ -36,7 +49,7 @@ find_python() {
 # Debian's package for each program that is missing here.
 missing_packages() {
   [ -n "$(find_python)" ] || echo python3
-  python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
+  [ -n "$(find_pip_python)" ] || echo python3-pip
   has java || echo openjdk-17-jdk-headless
   has mvn || [ -d "$REEF_CACHE/kafka-4.1.1" ] || echo maven
   has go || compgen -G "$REEF_CACHE/lakefs-*" >/dev/null || echo golang-go
@@ -61,7 +74,7 @@ install_uv() {
   say "installing uv $uv_version"
   rm -rf "$uv_folder.making"
   mkdir -p "$REEF_CACHE"
-  "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes \
+  "$pip_python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes \
     --target "$uv_folder.making" -r deploy/requirements-uv.lock >&2
   rm -rf "$uv_folder"
   mv "$uv_folder.making" "$uv_folder"
@@ -69,12 +82,12 @@ install_uv() {
 
 install_environment() {
   local stamp
-  stamp="$(cat requirements.lock pyproject.toml | sha256sum) $python $PWD"
+  stamp="$(cat requirements.lock pyproject.toml | sha256sum) $("$python" -VV) $python $PWD"
   if [ -x .venv/bin/python ] && [ "$(cat .venv/.stamp 2>/dev/null)" = "$stamp" ]; then
     return
   fi
   say "installing the Python environment .venv"
-  [ -x .venv/bin/python ] || uv venv --quiet --allow-existing --python "$python" .venv
+  uv venv --quiet --allow-existing --python "$python" .venv
   uv pip sync "${quiet[@]}" --require-hashes --only-binary :all: --compile-bytecode --python .venv/bin/python requirements.lock
   uv pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python -e .
   printf '%s\n' "$stamp" >.venv/.stamp
@@ -83,7 +96,8 @@ install_environment() {
 install_missing_packages
 python="$(find_python)"
 [ -n "$python" ] || fail "expected Python 3.11 on PATH, found none: install it"
-"$python" -m pip --version >/dev/null 2>&1 || fail "expected pip for $python, found none: install it (on Debian: apt-get install python3-pip)"
+pip_python="$(find_pip_python)"
+[ -n "$pip_python" ] || fail "expected pip for $python, found none: install it (on Debian: apt-get install python3-pip)"
 install_uv
 export PATH="$uv_folder/bin:$PATH"
 install_environment
