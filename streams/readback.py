@@ -10,10 +10,10 @@ from schemas.bus import Reader, Record, Resolver
 from schemas.errors import ConflictError
 from schemas.events import Event
 from schemas.records import Place
-from streams.outputs import Timed
+from streams.outputs import EVENT_BYTES, Timed
 
-RECENT_BYTES_MAX = 32 * 1024 * 1024
-"""Of records kept at hand, by their size in the log; a call is usually reported on soon."""
+RECENT_BYTES_MAX = 16 * 1024 * 1024
+"""Of events kept at hand, as memory; a call is usually reported on soon."""
 RANGE_GAP_MAX = 20
 """Offsets read for nothing rather than beginning another range."""
 
@@ -34,8 +34,8 @@ class ReadBack:
         if timed.offset in self.at_hand:
             return
         self.at_hand[timed.offset] = timed
-        self._sizes.append((timed.offset, size_bytes))
-        self._recent_bytes += size_bytes
+        self._sizes.append((timed.offset, size_bytes + EVENT_BYTES))
+        self._recent_bytes += size_bytes + EVENT_BYTES
         while self._recent_bytes > RECENT_BYTES_MAX:
             offset, forgotten_bytes = self._sizes.popleft()
             del self.at_hand[offset]

@@ -32,8 +32,6 @@ _WEIGHT_ARGUMENTS = (
     "--worker-extension-cls=reef_engine.extension.ReefWorkerExtension",
 )
 _CPU_KV_CACHE_GIB = 1
-_CPU_NICENESS = 5
-"""What delivers answers and publishes releases comes before what computes them."""
 _ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as the largest rank."""
 _ADAPTERS_SPARE = 2
@@ -103,8 +101,7 @@ class Engine:
         assert self._python is not None, "the engine is not prepared"
         self.daemon.clear()
         require_free_port(self._options.port, setting="inference.port")
-        before = ("nice", "-n", str(_CPU_NICENESS)) if self._options.device == "cpu" else ()
-        self.daemon.start((*before, str(self._python), *self._arguments()), environ=self._environ())
+        self.daemon.start((str(self._python), *self._arguments()), environ=self._environ())
 
     def wait_ready(self) -> None:
         """Wait until the engine answers. Raises UnavailableError."""

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
 from schemas.codec import decode
-from streams.outputs import Timed
+from streams.outputs import EVENT_BYTES, Timed
 from streams.replay.spool import Spool, Spooled
 
 RECENT_BYTES_MAX = 32 * 1024 * 1024
-"""Of records kept as events, by their size in the log; a call is usually reported on soon."""
+"""Of events kept at hand, as memory; a call is usually reported on soon."""
 
 
 class PartitionLog(Mapping[int, Timed | None]):
@@ -56,8 +56,8 @@ class PartitionLog(Mapping[int, Timed | None]):
         )
 
     def _remember(self, timed: Timed, size_bytes: int) -> None:
-        self._recent[timed.offset] = (timed, size_bytes)
-        self._recent_bytes += size_bytes
+        self._recent[timed.offset] = (timed, size_bytes + EVENT_BYTES)
+        self._recent_bytes += size_bytes + EVENT_BYTES
         while self._recent_bytes > self._recent_bytes_max:
             _, (_, forgotten_bytes) = self._recent.popitem(last=False)
             self._recent_bytes -= forgotten_bytes

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -79,13 +80,14 @@ class Deployment:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Deployment]:
-    """Start everything; stop it, and require that the stop is clean."""
+def served(folder: Path, further: Mapping[str, int] = MappingProxyType({})) -> Iterator[Deployment]:
+    """Start everything, with further settings; stop it, and require that the stop is clean."""
     ports = {
         name: free_port()
         for name in ("kafka.port", "lakefs.port", "inference.port", "reef.port", "observability.metrics_port")
     }
-    words = tuple(word for name, port in ports.items() for word in (f"--{name}", str(port)))
+    numbers = ports | dict(further)
+    words = tuple(word for name, number in numbers.items() for word in (f"--{name}", str(number)))
     url = f"http://127.0.0.1:{ports['reef.port']}"
     with httpx.Client(base_url=url, headers=HEADERS, timeout=120) as http:
         deployment = Deployment(state_dir=folder / ".reef", words=words, http=http)

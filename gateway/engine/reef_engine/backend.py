@@ -16,6 +16,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 
 from reef_engine.groups import Seat
+from reef_engine.priority import Starter
 from reef_engine.ranks import WorkerPlace, group_rank
 from reef_engine.shadow import exchange, outline, require_swappable
 from reef_engine.staging import EXPECTED, Models, Staging
@@ -61,6 +62,9 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             shape = outline(vllm_config)
         except EXPECTED as error:
             self._refusal = f"{type(error).__name__}: {error}"
+        self._starter = Starter()
+        if device.type == "cpu":
+            self._starter.let_others_yield()
         self._models = Models(live=model, outline=shape, config=self.model_config, device=device)
         gc.collect()
         gc.freeze()  # what is here stays: a staging then looks at shadows only, which takes no second
@@ -80,7 +84,9 @@ class ReefTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             raise RuntimeError(ABANDONED)
         if self._refusal:
             raise RuntimeError(self._refusal)
-        self._staging = Staging(info.swap_id, self._source(info), self._models, deadline_s=info.deadline_s)
+        self._staging = Staging(
+            info.swap_id, self._source(info), self._models, self._starter, deadline_s=info.deadline_s
+        )
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """Never called: `update_weights` begins the staging itself."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from reef_engine.memory import give_back
+from reef_engine.priority import Starter
 from reef_engine.shadow import Pair, filled, paired
 from reef_engine.tensors import Named, Transfer, folder_tensors
 
@@ -46,7 +47,9 @@ def leave_bound_core() -> None:
 class Staging:
     """Filling one shadow."""
 
-    def __init__(self, swap_id: str, source: Path | Transfer, models: Models, *, deadline_s: float) -> None:
+    def __init__(
+        self, swap_id: str, source: Path | Transfer, models: Models, starter: Starter, *, deadline_s: float
+    ) -> None:
         """Begin at once, in a thread of its own."""
         self.swap_id = swap_id
         self._source, self._models = source, models
@@ -54,10 +57,16 @@ class Staging:
         self._pairs: tuple[Pair, ...] | None = None
         self._problem: str | None = None
         self.num_bytes = 0
-        self._thread = threading.Thread(target=self._run, name="reef-staging", daemon=True)
-        self._thread.start()
+        self._has_ended = threading.Event()
+        starter.start(self._run)
 
     def _run(self) -> None:
+        try:
+            self._fill()
+        finally:
+            self._has_ended.set()
+
+    def _fill(self) -> None:
         if self._models.device.type == "cpu":
             leave_bound_core()
         gc.collect()  # the shadow before this one; inside the pause it would cost half a second
@@ -81,11 +90,12 @@ class Staging:
 
     def look(self) -> tuple[Phase, str]:
         """Say how far it is, and why it failed."""
+        has_ended = self._has_ended.is_set()  # looked at first: what it left is there then
         if self._pairs is not None:
             return "ready", ""
         if self._problem is not None:
             return "failed", self._problem
-        if not self._thread.is_alive():
+        if has_ended:
             return "failed", "the staging thread ended without a result: see the engine's log"
         if time.monotonic() >= self._late_at_s:
             return "failed", "deadline: the weights did not come in time"
@@ -93,7 +103,7 @@ class Staging:
 
     def pairs(self) -> tuple[Pair, ...]:
         """Give what is to be exchanged, waiting for it to the deadline. Raises RuntimeError."""
-        self._thread.join(max(0.0, self._late_at_s - time.monotonic()))
+        self._has_ended.wait(max(0.0, self._late_at_s - time.monotonic()))
         phase, problem = self.look()
         if phase != "ready" or self._pairs is None:
             raise RuntimeError(f"expected staged weights, got {phase}: {problem}")
