@@ -106,6 +106,7 @@ class Swapping:
         self._adapters = Adapters(parts.catalog, parts.stage, deadline_s=parts.swap.deadline_s)
         self._ended_at_s: dict[ScenarioName, float] = {}
         self._ahead = Ahead()
+        self._swappable: set[str] = set()
 
     async def hear(self, event: Event) -> None:
         """Take a request from the log; the newest wins. Agents pull what is no weights; it is not swapped."""
@@ -230,7 +231,7 @@ class Swapping:
 
     async def _bring_base(self, wish: Wish, up: Sequence[Engine], routes: Sequence[WeightRoutes]) -> bool:
         """Bring the engines' own weights to what is wanted; whether they answer something now."""
-        if not all([await is_swappable(engine) for engine in routes]):
+        if not await self._are_swappable(up, routes):
             await self._serve_only(wish, up)
             return True
         try:
@@ -247,6 +248,17 @@ class Swapping:
         if wish.not_before_s <= _now_s() and await self._try(wish, up, routes, holds):
             return True
         return self._fall_back(wish, up, holds)
+
+    async def _are_swappable(self, up: Sequence[Engine], routes: Sequence[WeightRoutes]) -> bool:
+        """Ask each engine once while it is admitted: the question waits for a step, before every swap."""
+        for engine, route in zip(up, routes, strict=True):
+            if engine.is_admitted and engine.url in self._swappable:
+                continue
+            self._swappable.discard(engine.url)
+            if not await is_swappable(route):
+                return False
+            self._swappable.add(engine.url)
+        return True
 
     async def _chain(self, wanted: Target) -> list[Target]:
         """Give the releases that an engine may hold, the wanted one first: contents may be equal."""

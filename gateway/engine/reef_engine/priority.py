@@ -1,4 +1,4 @@
-"""Shell: who goes first on a CPU that all share: threads that compute yield to those that stage, and to others.
+"""Shell: who goes first on a CPU that all share: what computes yields to what stages, and to other programs.
 
 A thread of Linux has a niceness of its own, hands it on to those that it starts, and may only make it worse.
 So threads that stage are started by one that was there before the others were told to yield.
