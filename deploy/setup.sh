@@ -21,6 +21,8 @@ fail() {
   exit 1
 }
 
+is_whole_python='import asyncio, ctypes, lzma, sqlite3, ssl, sys; sys.exit(sys.version_info[:2] != (3, 11))'
+
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # The distribution's own first: it was built with profiles, which makes everything here a fifth faster
@@ -28,7 +30,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 find_python() {
   local candidate
   for candidate in ${REEF_PYTHON:+"$REEF_PYTHON"} /usr/bin/python3.11 python3.11 python3; do
-    if has "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+    if has "$candidate" && "$candidate" -c "$is_whole_python" 2>/dev/null; then
       command -v "$candidate"
       return
     fi
