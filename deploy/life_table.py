@@ -52,7 +52,9 @@ def answer_of(told: Told) -> str:
         case "call":
             return why(told["call"], experience=told["experience"])
         case "report":
-            return _states(told["calls"], "the call it judges", "calls it judges")
+            states = _states(told["calls"], "the call it judges", "calls it judges")
+            refusal = told["report"].get("refusal")
+            return f"refused as {refusal['reason']}, so it changed nothing; {states}" if refusal else states
         case "batch":
             return _batch_answer(told)
         case _:
@@ -93,9 +95,7 @@ def place_text(place: Told | None) -> str:
 def _of_call(told: Told) -> Iterator[Stage]:
     call = told["call"]
     place = None if call["offset"] is None else {**call, "topic": INTERACTIONS}
-    served = ", ".join(
-        f"release {span['release_seq']}: {span['num_tokens']} tokens" for span in call["served_by"]
-    )
+    served = ", ".join(_span(span) for span in call["served_by"])
     session = f"session {call['session']}" if call["session"] else "no session"
     yield Stage(
         name="call",
@@ -116,12 +116,22 @@ def _of_call(told: Told) -> Iterator[Stage]:
         yield _outcome(call)
 
 
+def _span(span: Told) -> str:
+    """Say what a release wrote; -1 tokens stand for a share that nobody knows."""
+    num_tokens = span["num_tokens"]
+    return f"release {span['release_seq']}: " + (
+        "some of the tokens" if num_tokens < 0 else f"{num_tokens} tokens"
+    )
+
+
 def _report(report: Told, places: Sequence[Told]) -> Stage:
     said = [f"report {report['agent_record_id']}"]
     said += [f"score {report['score']:g}"] if report.get("score") is not None else []
     said += ["with feedback"] if report.get("has_feedback") else []
     said += ["takes back"] if report.get("is_withdrawal") else []
     said += [f"in place of {report['supersedes']}"] if report.get("supersedes") else []
+    refusal = report.get("refusal")
+    said += [f"refused: {refusal['reason']}: {refusal['detail']}"] if refusal else []
     return Stage(
         name="report",
         what=", ".join(said),

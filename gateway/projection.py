@@ -108,7 +108,8 @@ def report_rows(event: FeedbackReported, record: Record | None = None) -> tuple[
         Statement(
             "INSERT INTO reports(scenario, report_id, receipt, partition, offset, facts) VALUES(?,?,?,?,?,?) "
             "ON CONFLICT(receipt, scenario, report_id) DO UPDATE SET partition=excluded.partition, "
-            "offset=excluded.offset WHERE reports.offset IS NULL",
+            "offset=excluded.offset, refusal=NULL WHERE reports.offset IS NULL "
+            "OR (reports.refusal IS NOT NULL AND excluded.offset > reports.offset)",
             (event.scenario, event.report_id, receipt, *place, facts),
         )
         for receipt in event.references
@@ -304,26 +305,44 @@ def _command(_: Record, event: RollBackRelease | PromoteCandidate) -> tuple[Stat
     )
 
 
-def _refused_command(_: Record, event: EventRejected) -> tuple[Statement, ...]:
-    command = _command_in(event)
-    if command is None:
-        return ()
-    refusal = {"reason": event.reason, "detail": event.detail}
-    return _one(
-        "INSERT INTO commands(command_id, requested_at_us, refusal) VALUES(?,?,?) "
-        "ON CONFLICT(command_id) DO UPDATE SET refusal=excluded.refusal",
-        (command.command_id, command.requested_at_us, orjson.dumps(refusal)),
+def _refused(_: Record, event: EventRejected) -> tuple[Statement, ...]:
+    """Mark commands and reports that were refused; each may be read before what it refuses."""
+    refusal = orjson.dumps({"reason": event.reason, "detail": event.detail})
+    match _refused_event(event):
+        case RollBackRelease() | PromoteCandidate() as command:
+            return _one(
+                "INSERT INTO commands(command_id, requested_at_us, refusal) VALUES(?,?,?) "
+                "ON CONFLICT(command_id) DO UPDATE SET refusal=excluded.refusal",
+                (command.command_id, command.requested_at_us, refusal),
+            )
+        case FeedbackReported() as report if event.source_offset >= 0:
+            return _refused_report(event, report, refusal)
+    return ()
+
+
+def _refused_report(event: EventRejected, report: FeedbackReported, refusal: bytes) -> tuple[Statement, ...]:
+    """Mark the one that stands there: another of the same name may have been taken."""
+    facts = orjson.dumps(report_facts(report))
+    place = (event.source_partition, event.source_offset)
+    return tuple(
+        Statement(
+            "INSERT INTO reports(scenario, report_id, receipt, partition, offset, facts, refusal) "
+            "VALUES(?,?,?,?,?,?,?) ON CONFLICT(receipt, scenario, report_id) DO UPDATE SET "
+            "partition=excluded.partition, offset=excluded.offset, refusal=excluded.refusal "
+            "WHERE reports.offset IS NULL OR reports.offset=excluded.offset",
+            (report.scenario, report.report_id, receipt, *place, facts, refusal),
+        )
+        for receipt in report.references
     )
 
 
-def _command_in(event: EventRejected) -> RollBackRelease | PromoteCandidate | None:
-    if event.source_topic != COMMANDS or event.value is None:
+def _refused_event(event: EventRejected) -> Event | None:
+    if event.source_topic not in (COMMANDS, INTERACTIONS) or event.value is None:
         return None
     try:
-        refused = decode(event.value)
+        return decode(event.value)
     except ReefError:
         return None
-    return refused if isinstance(refused, RollBackRelease | PromoteCandidate) else None
 
 
 _MAKERS: Mapping[type[Event], Callable[[Record, Any], tuple[Statement, ...]]] = {
@@ -340,5 +359,5 @@ _MAKERS: Mapping[type[Event], Callable[[Record, Any], tuple[Statement, ...]]] = 
     SwapFailed: _swap_failed,
     RollBackRelease: _command,
     PromoteCandidate: _command,
-    EventRejected: _refused_command,
+    EventRejected: _refused,
 }

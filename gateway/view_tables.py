@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from schemas.topics import CANDIDATES, COMMANDS, INTERACTIONS, OUTCOMES, RELEASES, REPORT_IDS, SERVING
 
-VERSION = 4
+VERSION = 5
 """Of the tables: another one makes the views anew from the log."""
 
 TABLES = """
@@ -20,7 +20,8 @@ CREATE TABLE IF NOT EXISTS calls(
 CREATE INDEX IF NOT EXISTS calls_pending ON calls(scenario) WHERE is_settled=0;
 CREATE TABLE IF NOT EXISTS reports(
     number INTEGER PRIMARY KEY, scenario TEXT NOT NULL, report_id TEXT NOT NULL, receipt TEXT NOT NULL,
-    partition INTEGER, offset INTEGER, facts BLOB NOT NULL, UNIQUE(receipt, scenario, report_id));
+    partition INTEGER, offset INTEGER, facts BLOB NOT NULL, refusal BLOB,
+    UNIQUE(receipt, scenario, report_id));
 CREATE INDEX IF NOT EXISTS reports_by_id ON reports(scenario, report_id);
 CREATE TABLE IF NOT EXISTS outcomes(
     number INTEGER PRIMARY KEY, receipt TEXT NOT NULL UNIQUE, scenario TEXT NOT NULL, state TEXT NOT NULL,

@@ -184,13 +184,17 @@ class Views:
         return await self._rows_of_reports("scenario=? AND report_id=?", (scenario, report_id))
 
     async def _rows_of_reports(self, condition: str, values: Sequence[Any]) -> list[Found]:
-        sql = (
-            f"SELECT receipt, partition, offset, facts FROM reports WHERE {condition} ORDER BY number LIMIT ?"
-        )
+        columns = "receipt, partition, offset, facts, refusal"
+        sql = f"SELECT {columns} FROM reports WHERE {condition} ORDER BY number LIMIT ?"
         rows = await self._run(lambda db: db.execute(sql, (*values, REPORTS_MAX)).fetchall())
         return [
-            {**orjson.loads(facts), "receipt": receipt, "place": _place(INTERACTIONS, partition, offset)}
-            for receipt, partition, offset, facts in rows
+            {
+                **orjson.loads(facts),
+                "receipt": receipt,
+                "place": _place(INTERACTIONS, partition, offset),
+                "refusal": None if refusal is None else orjson.loads(refusal),
+            }
+            for receipt, partition, offset, facts, refusal in rows
         ]
 
     async def outcome(self, receipt: str) -> Found | None:

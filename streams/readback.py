@@ -12,7 +12,7 @@ from schemas.events import Event
 from schemas.records import Place
 from streams.outputs import EVENT_BYTES, Timed
 
-RECENT_BYTES_MAX = 16 * 1024 * 1024
+RECENT_BYTES_MAX = 8 * 1024 * 1024
 """Of events kept at hand, as memory; a call is usually reported on soon."""
 RANGE_GAP_MAX = 20
 """Offsets read for nothing rather than beginning another range."""

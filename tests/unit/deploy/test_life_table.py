@@ -186,3 +186,17 @@ def test_the_table_shows_each_stage_on_a_line() -> None:
     assert len(lines) == 10
     assert "at 3" in lines[3]
     assert "reef.experience.v1/3@9" in lines[3]
+
+
+def test_a_refused_report_and_an_unknown_share_are_told() -> None:
+    refusal = {"reason": "already_credited", "detail": "name that report in supersedes"}
+    call = a_call(
+        reports=[a_report(refusal=refusal)],
+        served_by=[{"release_id": "c0", "release_seq": 0, "num_tokens": -1}],
+    )
+    told: dict[str, Any] = {"kind": "call", "call": call, "experience": None, "batch": None, "releases": []}
+    call_stage, report_stage, *_ = stages_of(told)
+    assert "release 0: some of the tokens" in call_stage.what
+    assert "refused: already_credited: name that report in supersedes" in report_stage.what
+    told = {"kind": "report", "report": a_report(refusal=refusal), "calls": [{"state": "pending"}]}
+    assert answer_of(told).startswith("refused as already_credited, so it changed nothing")

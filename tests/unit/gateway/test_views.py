@@ -6,8 +6,10 @@ import pytest
 from gateway import views as views_module
 from gateway.projection import Seen
 from gateway.views import Views
+from schemas.codec import encode
 from schemas.events import Event, Operation, OutcomeReason, OutcomeState
 from schemas.ids import BatchId, CandidateId, Receipt, ReleaseId, ReportId, Sha256
+from schemas.packed import OriginalBytes
 from schemas.records import Place, Record
 from schemas.topics import CANDIDATES, SERVING
 from tests.builders import (
@@ -20,6 +22,7 @@ from tests.builders import (
     a_release_published,
     a_report_accepted,
     a_training_failed,
+    an_event_rejected,
     an_inference_completed,
     an_outcome_settled,
 )
@@ -198,3 +201,37 @@ async def test_a_batch_is_found_by_its_id_and_its_candidates_with_what_became_of
     await views.forget([CANDIDATES, SERVING])
     assert await views.batch_named(trained.batch_id) is None
     assert await views.swaps(swapped.release_id) == []
+
+
+def refusal_at(report: Event, offset: int) -> Event:
+    return an_event_rejected(
+        reason="already_credited",
+        source_partition=3,
+        source_offset=offset,
+        value=OriginalBytes(encode(report)),
+    )
+
+
+@pytest.mark.parametrize("is_refusal_first", [True, False])
+async def test_a_refused_report_says_so_whichever_is_read_first(views: Views, is_refusal_first: bool) -> None:
+    report = a_feedback_reported(report_id=ReportId("second"))
+    in_log, refused = seen(report, first=8), seen(refusal_at(report, 8))
+    for part in (refused, in_log) if is_refusal_first else (in_log, refused):
+        await views.apply(part, {})
+    (shown,) = await views.reports(report.references[0])
+    assert shown["refusal"]["reason"] == "already_credited"
+    assert shown["place"]["offset"] == 8
+
+
+async def test_a_report_that_was_taken_is_not_the_refused_one_of_its_name(views: Views) -> None:
+    report = a_feedback_reported()
+    await views.apply([*seen(report, first=4), *seen(report, first=9), *seen(refusal_at(report, 9))], {})
+    (shown,) = await views.reports(report.references[0])
+    assert (shown["refusal"], shown["place"]["offset"]) == (None, 4)
+
+
+async def test_a_refused_report_that_is_sent_again_is_a_report_again(views: Views) -> None:
+    report = a_feedback_reported()
+    await views.apply([*seen(report, first=4), *seen(refusal_at(report, 4)), *seen(report, first=9)], {})
+    (shown,) = await views.reports(report.references[0])
+    assert (shown["refusal"], shown["place"]["offset"]) == (None, 9)
