@@ -7,10 +7,11 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,15 @@ from deploy.background import end_supervisor
 from deploy.commands.serve import serve_in_background, serving_of
 from deploy.configuration import read_configuration
 from deploy.demo.picture import draw
-from deploy.demo.screen import timeline
+from deploy.demo.screen import fate_line, timeline
 from deploy.demo.showing import showing
 from deploy.demo.story import Story
 from deploy.demo.watching import watching
 from deploy.services import gateway_url
 from recipes.sao.examples.concise.traffic import SCENARIO, TOKENS_MAX, Answered, Failed, play
 from schemas.errors import ReefError, UnavailableError
-from schemas.ids import Receipt, ScenarioName
+from schemas.events import Operation
+from schemas.ids import ScenarioName
 from schemas.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "recipes/sao/examples/concise/serve.yaml"
@@ -94,19 +96,31 @@ def main(words: Sequence[str] | None = None) -> int:
     given, overrides = parser.parse_known_args(words)
     settings = read_configuration(CONFIG, overrides).settings
     state_dir = settings.reef.state_dir.absolute()
+    console.soft_wrap = not console.is_terminal  # a log's lines stay whole
     try:
-        if given.fresh:
-            end_supervisor(state_dir)
-            shutil.rmtree(state_dir, ignore_errors=True)
-        console.rule("1  start: Kafka, lakeFS, vLLM, and our services")
-        serve_in_background(serving_of(settings, CONFIG, overrides))
-        return asyncio.run(run(settings, given.batches_max, given.releases_min))
+        with termination_as_interruption():
+            if given.fresh:
+                end_supervisor(state_dir)
+                shutil.rmtree(state_dir, ignore_errors=True)
+            console.rule("1  start: Kafka, lakeFS, vLLM, and our services")
+            serve_in_background(serving_of(settings, CONFIG, overrides))
+            return asyncio.run(run(settings, given.batches_max, given.releases_min))
     except ReefError as error:
         console.print(f"reef: {error}", style="red", soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("stopped; everything still runs: `reef stack down` ends it")
         return 130
+
+
+@contextmanager
+def termination_as_interruption() -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C is taken, by asyncio too."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def run(settings: Settings, batches_max: int, releases_min: int) -> int:
@@ -118,6 +132,8 @@ async def run(settings: Settings, batches_max: int, releases_min: int) -> int:
         watching(settings, story),
     ):
         first = (await releases_of(http))[0]
+        if first["release_seq"]:
+            console.print(f"goes on from release r{first['release_seq']}; --fresh begins anew")
         before = await answer(http)
         console.rule("2  sixteen users ask, read, and score: brief is good")
         num_before = len(await releases_of(http))
@@ -127,7 +143,8 @@ async def run(settings: Settings, batches_max: int, releases_min: int) -> int:
         console.rule("3  the same question, before and after, and back again")
         await compare(http, first, last, before)
         await until(lambda: _has_all(users), SETTLED_S_MAX)
-    return tell(users, num_releases=last["release_seq"] + 1)
+        published = [row for row in await releases_of(http) if row["release_seq"] > first["release_seq"]]
+    return tell(users, published)
 
 
 async def learn(
@@ -149,7 +166,7 @@ async def learn(
                 show(_note(users, settings))
                 await asyncio.sleep(REFRESH_S)
             last, deadline_s = story.sealed[-1], time.monotonic() + SETTLED_S_MAX
-            while last.is_under_way and time.monotonic() < deadline_s:
+            while story.awaits(last) and time.monotonic() < deadline_s:
                 show("the last batch becomes a release …")
                 await asyncio.sleep(REFRESH_S)
             show("learned" if story.has_learned else "not learned")
@@ -279,18 +296,20 @@ async def releases_of(http: httpx.AsyncClient) -> list[dict[str, Any]]:
     return list(found.raise_for_status().json()["releases"])
 
 
-def tell(users: Users, *, num_releases: int) -> int:
-    """Print the timeline and the sum, draw the picture, and end with one line of JSON."""
+def tell(users: Users, published: Sequence[Any]) -> int:
+    """Print the timeline and the sum, draw the picture, and end with one line of JSON.
+
+    `published` are the releases of this run, newest first.
+    """
     story = users.story
     picture = OUT / "learning-curve.png"
     draw(story, picture)
     console.rule("4  what it took")
     console.print(timeline(story.sealed))
-    fates = story.fates_of({Receipt(name) for name in story.answered})
+    console.print(fate_line(story))
+    num_rolled = sum(row["operation"] == Operation.ROLLBACK for row in published)
     console.print(
-        f"{len(story.answered)} answered = {fates['trained']} trained + {fates['dropped']} dropped "
-        f"({', '.join(f'{reason} {number}' for reason, number in story.reasons().items()) or 'none'}) "
-        f"+ {fates['pending']} pending"
+        f"{len(published)} releases published by this run, {num_rolled} of them by rolling back and forward"
     )
     console.print(
         f"picture: {picture}; everything still runs: `reef stack down` stops it, `reef status` shows it"
@@ -299,10 +318,10 @@ def tell(users: Users, *, num_releases: int) -> int:
     summary = {
         "reward_first_quarter": first,
         "reward_last_quarter": last,
-        "releases": num_releases,
+        "releases": len(published),
         "requests": len(story.answered) + users.failures,
         "failed_requests": users.failures,
-        **fates,
+        **story.fates_of(story.answered),
     }
     (OUT / "summary.json").write_text(json.dumps(summary) + "\n")
     console.print(json.dumps(summary), soft_wrap=True)

@@ -20,7 +20,7 @@ def screen(story: Story, note: str, question: str) -> RenderableType:
     """Draw the whole screen."""
     fates = story.fates_of(story.answered)
     told = "  ".join(f"{state} {number}" for state, number in fates.items())
-    reasons = ", ".join(f"{reason} {number}" for reason, number in story.reasons().items())
+    reasons = ", ".join(f"{reason} {number}" for reason, number in story.reasons_of(story.answered).items())
     counts = f"answered {len(story.answered)}  reports {story.num_reports}  {told}"
     return Panel(
         Group(
@@ -64,13 +64,22 @@ def batch_table(batches: Sequence[BatchStory], question: str) -> Table:
 
 
 def batch_line(batch: BatchStory) -> str:
-    """Tell one batch in a line."""
+    """Tell one batch in a line, with what its release says to the one question."""
     told = f"batch {batch.number}  reward {batch.reward_mean:.2f}  trained in {_seconds(batch.training_s)}"
     if batch.first_token_us is None:
         return f"{told}  {batch.verdict or 'not released yet'}"
     pause = "…" if batch.pause_ms is None else f"{batch.pause_ms:.0f} ms"
+    told += f"  r{batch.release_seq} serves {_seconds(batch.releasing_s)} later, after a pause of {pause}"
+    return told if batch.answer is None else f'{told}, and says "{_shortened(batch.answer)}"'
+
+
+def fate_line(story: Story) -> str:
+    """Say how every call of this run ended; those of earlier runs that end now are not among them."""
+    fates = story.fates_of(story.answered)
+    reasons = ", ".join(f"{reason} {number}" for reason, number in story.reasons_of(story.answered).items())
     return (
-        f"{told}  r{batch.release_seq} answers {_seconds(batch.releasing_s)} later, after a pause of {pause}"
+        f"{len(story.answered)} answered = {fates['trained']} trained + {fates['dropped']} dropped "
+        f"({reasons or 'none'}) + {fates['pending']} pending"
     )
 
 

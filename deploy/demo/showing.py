@@ -17,6 +17,7 @@ Show = Callable[[str], None]
 def showing(console: Console, story: Story, question: str) -> Iterator[Show]:
     """Give what is to be called whenever something may have changed."""
     if not console.is_terminal:
+        console.print(f"each release is asked: {question}", markup=False, soft_wrap=True)
         yield _Lines(console, story).show
         return
     with Live(screen(story, "", question), console=console, auto_refresh=False) as live:
@@ -31,7 +32,7 @@ class _Lines:
 
     def show(self, note: str) -> None:
         for batch in self._story.sealed[self._num_told :]:
-            if batch.is_under_way:
+            if self._story.awaits(batch):
                 return
             self._num_told += 1
             self._console.print(batch_line(batch), markup=False, soft_wrap=True)

@@ -99,7 +99,7 @@ class Story:
     batches: dict[BatchId, BatchStory] = field(default_factory=dict)
     """In order of sealing."""
     fates: dict[Receipt, tuple[OutcomeState, str | None]] = field(default_factory=dict)
-    """The latest outcome of each call."""
+    """The latest outcome of each call, earlier runs' calls included: these may end in this one."""
     releases: list[ReleasePublished] = field(default_factory=list)
     """Published meanwhile, in order."""
     _reported_us: dict[Receipt, int] = field(default_factory=dict)
@@ -175,6 +175,12 @@ class Story:
             if batch.release_id == release_id:
                 batch.answer = answer
 
+    def awaits(self, batch: BatchStory) -> bool:
+        """Whether more will be heard of a batch: one that was overtaken is not asked any more."""
+        is_newest = bool(self.releases) and self.releases[-1].release_id == batch.release_id
+        is_told = batch.answer is not None and batch.pause_ms is not None
+        return batch.is_under_way or (is_newest and not is_told)
+
     def _batches_of(self, names: Sequence[BatchId]) -> list[BatchStory]:
         return [self.batches[name] for name in names if name in self.batches]
 
@@ -194,10 +200,11 @@ class Story:
         states = Counter(str(self.fates[name][0]) if name in self.fates else "pending" for name in receipts)
         return {state: states[state] for state in ("trained", "dropped", "pending")}
 
-    def reasons(self) -> Mapping[str, int]:
-        """Count dropped calls by reason, the most frequent first."""
-        found = Counter(str(reason) for state, reason in self.fates.values() if reason is not None)
-        return dict(found.most_common())
+    def reasons_of(self, receipts: set[Receipt]) -> Mapping[str, int]:
+        """Count those of the calls that were dropped by reason, the most frequent first."""
+        ends = [self.fates[name] for name in receipts if name in self.fates]
+        found = Counter(str(reason) for state, reason in ends if state == OutcomeState.DROPPED)
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def quarter_means(self) -> tuple[float | None, float | None]:
         """Mean reward of the first and of the last quarter of the batches."""

@@ -1,11 +1,14 @@
+import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
+from deploy.demo.__main__ import termination_as_interruption
 from deploy.demo.picture import draw
-from deploy.demo.screen import screen, timeline
+from deploy.demo.screen import fate_line, screen, timeline
 from deploy.demo.showing import showing
 from deploy.demo.story import Story
 from schemas.events import Event, OutcomeReason, OutcomeState
@@ -76,7 +79,18 @@ def test_every_call_is_under_one_fate_and_the_latest_counts() -> None:
     trained = a.an_outcome_settled(receipt=a.a_receipt(1), state=OutcomeState.TRAINED, reason=None)
     story = a_story(*((event, 0) for event in (*told, stale, trained)))
     assert story.fates_of(story.answered) == {"trained": 1, "dropped": 1, "pending": 1}
-    assert story.reasons() == {"stale": 1}
+    assert story.reasons_of(story.answered) == {"stale": 1}
+
+
+def test_calls_of_an_earlier_run_that_end_in_this_one_are_in_no_number_of_the_fate_line() -> None:
+    ours = (a.a_receipt(0), a.a_receipt(1))
+    told: list[Event] = [a.an_inference_completed(receipt=receipt) for receipt in ours]
+    dropped = {0: OutcomeReason.STALE, 7: OutcomeReason.STALE, 8: OutcomeReason.CLIENT_ABORTED}
+    for number, reason in dropped.items():
+        receipt = a.a_receipt(number)
+        told.append(a.an_outcome_settled(receipt=receipt, state=OutcomeState.DROPPED, reason=reason))
+    story = a_story(*((event, 0) for event in told))
+    assert fate_line(story) == "2 answered = 0 trained + 1 dropped (stale 1) + 1 pending"
 
 
 def test_another_scenarios_events_are_no_part_of_it() -> None:
@@ -119,14 +133,42 @@ def test_each_release_is_shown_with_what_it_answers() -> None:
     assert "Blue, as a matter of fact, whenever…" in text
 
 
-def test_where_no_screen_is_drawn_each_batch_is_a_line_once_it_is_decided() -> None:
-    story = a_story(*released(1, 0))
+def test_where_no_screen_is_drawn_each_batch_is_a_line_once_it_is_whole() -> None:
+    *events, swap = released(1, 0)
+    story = a_story(*events)
+    console = Console(record=True, width=40, force_terminal=False)
+    with showing(console, story, "What?") as show:
+        assert console.export_text() == "each release is asked: What?\n"
+        show("")
+        story.hear_first_token("1" * 64, 16 * SECOND_US)
+        show("")
+        assert console.export_text() == ""
+        story.hear_answer("1" * 64, "Blue,\nwhen [it] is sunny.")
+        show("")
+        assert console.export_text() == ""
+        story.take(*swap)
+        show("")
+        show("")
+    told = "batch 1  reward 0.50  trained in 10.0 s  r1 serves 3.0 s later, after a pause of 61 ms"
+    assert console.export_text() == f'{told}, and says "Blue, when [it] is sunny."\n'
+
+
+def test_a_release_that_was_overtaken_before_it_was_asked_is_told_without_an_answer() -> None:
+    story = a_story(*released(1, 0), *released(2, 20 * SECOND_US))
+    story.hear_first_token("1" * 64, 16 * SECOND_US)
     console = Console(record=True, width=40, force_terminal=False)
     with showing(console, story, "What?") as show:
         show("")
-        assert console.export_text() == ""
-        story.hear_first_token("1" * 64, 16 * SECOND_US)
-        show("")
-        show("")
-    told = "batch 1  reward 0.50  trained in 10.0 s  r1 answers 3.0 s later, after a pause of 61 ms\n"
-    assert console.export_text() == told
+    told = "batch 1  reward 0.50  trained in 10.0 s  r1 serves 3.0 s later, after a pause of 61 ms"
+    assert console.export_text() == f"each release is asked: What?\n{told}\n"
+
+
+def test_a_termination_of_the_demo_is_taken_as_an_interruption() -> None:
+    async def wait_for_ever() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), termination_as_interruption():
+        asyncio.run(wait_for_ever())
+    assert signal.getsignal(signal.SIGTERM) is before
