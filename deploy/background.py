@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from deploy.folders import make_folder
+from deploy.origin import Origin, require_same_origin
 from deploy.process_record import reap, recorded_pid
 from deploy.progress import ProgramBoard, say
 from deploy.stack_state import StackState, read_stack_state
@@ -22,15 +23,18 @@ _STARTED_S_MAX = 1_200.0
 _END_S_MAX = STOP_S_MAX + 10.0
 
 
-def join_supervisor(state_dir: Path, names: Sequence[str]) -> bool:
+def join_supervisor(state_dir: Path, names: Sequence[str], *, origin: Origin | None = None) -> bool:
     """Wait until a supervisor that runs already has started these programs; False when none runs.
 
-    Raises ConflictError when it runs others, UnavailableError when it fails.
+    Raises ConflictError when it runs others, or was made from another configuration than `origin` where
+    that is given, UnavailableError when it fails.
     """
     pid = recorded_pid(supervisor_record(state_dir))
     if pid is None:
         return False
+    _require_origin(state_dir, pid, origin)  # before the wait, which may take minutes
     _wait_until_started(state_dir, pid, lambda: recorded_pid(supervisor_record(state_dir)) == pid)
+    _require_origin(state_dir, pid, origin)
     state = _word_of(pid, state_dir)
     missing = sorted(set(names) - set(state.programs if state else ()))
     if missing:
@@ -40,6 +44,13 @@ def join_supervisor(state_dir: Path, names: Sequence[str]) -> bool:
             reason="already_running",
         )
     return True
+
+
+def require_no_other(state_dir: Path, origin: Origin) -> None:
+    """Refuse what runs here from another configuration. Raises ConflictError."""
+    pid = recorded_pid(supervisor_record(state_dir))
+    if pid is not None:
+        _require_origin(state_dir, pid, origin)
 
 
 def start_supervisor(state_dir: Path, words: Sequence[str]) -> None:
@@ -114,6 +125,12 @@ def _word_of(pid: int, state_dir: Path) -> StackState | None:
     """Read what this supervisor said, not what one before it said."""
     state = read_stack_state(state_dir)
     return state if state is not None and state.supervisor_pid == pid else None
+
+
+def _require_origin(state_dir: Path, pid: int, origin: Origin | None) -> None:
+    state = _word_of(pid, state_dir)
+    if state is not None and origin is not None:
+        require_same_origin(state.origin, origin, state_dir=state_dir)
 
 
 def _ended_error(state: StackState | None, state_dir: Path) -> UnavailableError:

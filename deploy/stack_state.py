@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from deploy.folders import write_whole
+from deploy.origin import Origin
 
 Phase = Literal["starting", "ready", "stopping", "stopped", "failed"]
 """Where the stack as a whole is; `ready` was reached once and may hold programs that restart."""
@@ -26,6 +27,8 @@ class StackState:
     """Who says so; says nothing about whether it still runs."""
     error: str | None = None
     """Why it failed."""
+    origin: Origin | None = None
+    """The configuration that it runs; None when it does not say, as supervisors of older versions."""
 
 
 def write_stack_state(state_dir: Path, state: StackState) -> None:
@@ -36,8 +39,10 @@ def write_stack_state(state_dir: Path, state: StackState) -> None:
 def read_stack_state(state_dir: Path) -> StackState | None:
     """Read the last word; None when there is none that can be read."""
     try:
-        return StackState(**json.loads(_path(state_dir).read_bytes()))
-    except (OSError, ValueError, TypeError):
+        said = json.loads(_path(state_dir).read_bytes())
+        origin = said.pop("origin", None)
+        return StackState(**said, origin=None if origin is None else Origin(**origin))
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 

@@ -20,6 +20,7 @@ from setproctitle import setproctitle
 
 from deploy.daemon import Daemon
 from deploy.folders import held_lock, make_folder
+from deploy.origin import Origin
 from deploy.process_record import reap, record_process
 from deploy.restarts import RestartPolicy, recent, restart_delay_s
 from deploy.stack_state import Phase, ProgramState, StackState, write_stack_state
@@ -71,11 +72,14 @@ class Supervised:
 class Supervisor:
     """The stages of a stack: all programs of one are ready before the next is started."""
 
-    def __init__(self, stages: Sequence[Sequence[Supervised]], *, state_dir: Path) -> None:
-        """Start nothing yet."""
+    def __init__(
+        self, stages: Sequence[Sequence[Supervised]], *, state_dir: Path, origin: Origin | None = None
+    ) -> None:
+        """Start nothing yet. `origin` is told to whoever asks what runs here."""
         self._stages = stages
         self._every = [supervised for stage in stages for supervised in stage]
         self._state_dir = state_dir
+        self._origin = origin
         self._stopping = Event()
         self._is_forced = False
 
@@ -225,7 +229,9 @@ class Supervisor:
 
     def _write(self, phase: Phase, *, error: str | None = None) -> None:
         programs = {one.name: one.state for one in self._every}
-        state = StackState(phase=phase, programs=programs, supervisor_pid=os.getpid(), error=error)
+        state = StackState(
+            phase=phase, programs=programs, supervisor_pid=os.getpid(), error=error, origin=self._origin
+        )
         write_stack_state(self._state_dir, state)
 
 

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from deploy.background import join_supervisor, start_supervisor
+from deploy.background import join_supervisor, require_no_other, start_supervisor
 from deploy.configuration import ConfigFile, read_configuration
+from deploy.origin import Origin, origin_of
 from deploy.progress import shown_step
 from deploy.restarts import EMBEDDED, OWN_SERVICE
 from deploy.services import Deployment, compose_services, gateway_url
@@ -38,6 +39,8 @@ class Serving:
     """The configuration as it was typed."""
     stack: Stack
     """Kafka, lakeFS and the engine, as far as they are embedded."""
+    origin: Origin
+    """The configuration's name, for whoever finds it running."""
 
     def stages(self) -> list[list[Supervised]]:
         """Give the programs in starting order: dependencies, then services."""
@@ -71,14 +74,18 @@ def serving_of(settings: Settings, config: Path | None, overrides: Sequence[str]
     """Name everything; nothing is started."""
     file = [] if config is None else ["--config", str(config)]
     stack = compose_stack(settings, cache_dir=read_cache_dir())
-    return Serving(settings=settings, words=(*file, *overrides), stack=stack)
+    origin = origin_of(settings, None if config is None else config.absolute())
+    return Serving(settings=settings, words=(*file, *overrides), stack=stack, origin=origin)
 
 
 def serve_in_background(serving: Serving) -> None:
-    """Start a supervisor that outlives us, unless one runs already, and wait until all is ready."""
+    """Start a supervisor that outlives us, unless one runs already, and wait until all is ready.
+
+    Raises ConflictError when what runs already was made from another configuration.
+    """
     state_dir = serving.settings.reef.state_dir.absolute()
     names = [one.name for stage in serving.stages() for one in stage]
-    if not join_supervisor(state_dir, names):
+    if not join_supervisor(state_dir, names, origin=serving.origin):
         _prepare(serving.stack)
         start_supervisor(state_dir, ["serve", *serving.words])
     _say(serving.settings)
@@ -86,11 +93,13 @@ def serve_in_background(serving: Serving) -> None:
 
 def serve_here(serving: Serving) -> None:
     """Be the supervisor."""
+    state_dir = serving.settings.reef.state_dir.absolute()
+    require_no_other(state_dir, serving.origin)
     _prepare(serving.stack)
     logs = serving.settings.observability
     configure_logs(service="supervisor", log_format=logs.log_format, level=logs.log_level)
     _say(serving.settings)
-    Supervisor(serving.stages(), state_dir=serving.settings.reef.state_dir.absolute()).run()
+    Supervisor(serving.stages(), state_dir=state_dir, origin=serving.origin).run()
 
 
 def _prepare(stack: Stack) -> None:
