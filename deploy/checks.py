@@ -27,8 +27,8 @@ ADVICE_JDK = (
 ADVICE_MAVEN = "install Maven, on Debian by `apt-get install maven`"
 ADVICE_GO = "install Go 1.21 or later, on Debian 13 by `apt-get install golang-go`, else from go.dev/dl"
 
-Outcome = Literal["ok", "warning", "missing"]
-"""`missing` is needed: the exit status is 1."""
+Outcome = Literal["ok", "warning", "missing", "unusable", "taken"]
+"""The last three are in the way of a start: the exit status is 1."""
 Version = tuple[int, ...]
 
 
@@ -76,6 +76,11 @@ class Verdict:
     """What there is."""
     advice: str = ""
     """What to run or change; empty when all is well."""
+
+    @property
+    def is_obstacle(self) -> bool:
+        """Whether nothing starts before it is mended."""
+        return self.outcome not in ("ok", "warning")
 
 
 def judge_machine(facts: Facts) -> tuple[Verdict, ...]:
@@ -137,7 +142,7 @@ def _state_dir(facts: Facts) -> Sequence[Verdict]:
     name, path = "reef.state_dir", str(facts.settings.reef.state_dir)
     if facts.state_dir_problem is None:
         return [Verdict(name=name, outcome="ok", found=path)]
-    return [Verdict(name=name, outcome="missing", found=path, advice=facts.state_dir_problem)]
+    return [Verdict(name=name, outcome="unusable", found=path, advice=facts.state_dir_problem)]
 
 
 def _ports(facts: Facts) -> Sequence[Verdict]:
@@ -182,7 +187,7 @@ def _port(setting: str, port: int, taken: Sequence[int]) -> Verdict:
     if port not in taken:
         return Verdict(name=setting, outcome="ok", found=f"{port} is free or ours")
     advice = f"stop the program that listens on {port}, or set {setting} to another port"
-    return Verdict(name=setting, outcome="missing", found=f"{port} is taken", advice=advice)
+    return Verdict(name=setting, outcome="taken", found=f"{port} is taken", advice=advice)
 
 
 def _dotted(version: Version | None) -> str | None:

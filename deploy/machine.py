@@ -1,5 +1,6 @@
 """Shell: the facts about this machine that deploy/checks.py judges."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ _PROGRAM_OF = {
 
 
 def look_at_machine(settings: Settings, cache_dir: Path) -> Facts:
-    """Gather the facts; nothing is changed."""
+    """Gather the facts; nothing is left changed."""
     java = _version_of("java", ("--version",))
     return Facts(
         settings=settings,
@@ -44,7 +45,7 @@ def look_at_machine(settings: Settings, cache_dir: Path) -> Facts:
         disk_free_bytes=psutil.disk_usage(str(_nearest(cache_dir))).free,
         memory_bytes=psutil.virtual_memory().total,
         ports_of_others=_ports_of_others(settings),
-        state_dir_problem=_state_dir_problem(settings.reef.state_dir.absolute()),
+        state_dir_problem=state_dir_problem(settings.reef.state_dir.absolute()),
     )
 
 
@@ -89,15 +90,17 @@ def _ports_of_others(settings: Settings) -> tuple[int, ...]:
     )
 
 
-def _state_dir_problem(state_dir: Path) -> str | None:
-    nearest = _nearest(state_dir)
-    if nearest != state_dir:  # it will be made: look only, so that a check changes nothing
-        can = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-        return None if can else f"make {nearest} a folder we can write, or set reef.state_dir to another"
+def state_dir_problem(state_dir: Path) -> str | None:
+    """Do what a start does first, and take it back: some file systems say yes when asked and then refuse."""
+    made = [folder for folder in (state_dir, *state_dir.parents) if not os.path.lexists(folder)]
     try:
         make_folder(state_dir, setting="reef.state_dir")
     except UnavailableError as error:
         return str(error)
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):  # never made, or in use by now
+                folder.rmdir()
     return None
 
 

@@ -16,13 +16,21 @@ from deploy.settings import read_cache_dir
 
 AsJson = Annotated[bool, typer.Option("--json", help="write a JSON list of {name, outcome, found, advice}")]
 
-_STYLES: dict[Outcome, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
+_STYLES: dict[Outcome, str] = {
+    "ok": "green",
+    "warning": "yellow",
+    "missing": "red",
+    "unusable": "red",
+    "taken": "red",
+}
+_OUTCOME_WIDTH = max(map(len, _STYLES)) + 1
 
 
 def doctor(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Check everything that is needed here, and say what to run for what is missing.
 
-    Any setting may follow as --section.key value. Exit status 1 when something needed is missing.
+    Any setting may follow as --section.key value. Exit status 1 when something needed is missing,
+    unusable or taken.
     """
     settings = read_configuration(config, context.args).settings
     verdicts = judge_machine(look_at_machine(settings, read_cache_dir()))
@@ -30,7 +38,7 @@ def doctor(context: typer.Context, config: ConfigFile = None, as_json: AsJson = 
         typer.echo(json.dumps([asdict(verdict) for verdict in verdicts]))
     else:
         _show(verdicts)
-    if any(verdict.outcome == "missing" for verdict in verdicts):
+    if any(verdict.is_obstacle for verdict in verdicts):
         raise typer.Exit(1)
 
 
@@ -38,8 +46,8 @@ def _show(verdicts: Sequence[Verdict]) -> None:
     console = paper()
     width = max(len(verdict.name) for verdict in verdicts)
     for verdict in verdicts:
-        line = Text(f"{verdict.outcome:8}", style=_STYLES[verdict.outcome])
+        line = Text(f"{verdict.outcome:{_OUTCOME_WIDTH}}", style=_STYLES[verdict.outcome])
         line.append(f"{verdict.name:{width}}  {verdict.found}", style="default")
         console.print(line)
         if verdict.advice:
-            console.print(f"{'':8}{'':{width}}  → {verdict.advice}")
+            console.print(f"{'':{_OUTCOME_WIDTH}}{'':{width}}  → {verdict.advice}")

@@ -53,15 +53,20 @@ def test_a_machine_that_has_everything_is_well() -> None:
         ("reef.port", replace(HEALTHY, ports_of_others=(8_900,))),
     ],
 )
-def test_what_is_missing_is_the_only_complaint_and_comes_with_advice(name: str, facts: Facts) -> None:
+def test_what_is_in_the_way_is_the_only_complaint_and_comes_with_advice(name: str, facts: Facts) -> None:
     bad = [verdict for verdict in judge_machine(facts) if verdict.outcome != "ok"]
-    assert [(verdict.name, verdict.outcome) for verdict in bad] == [(name, "missing")]
+    assert [(verdict.name, verdict.is_obstacle) for verdict in bad] == [(name, True)]
+    assert bad[0].outcome == {"reef.state_dir": "unusable"}.get(
+        name, "taken" if name.endswith(".port") else "missing"
+    )
     assert bad[0].advice
     assert bad[0].found
 
 
 def test_little_memory_is_a_warning() -> None:
-    assert _outcomes(replace(HEALTHY, memory_bytes=6 * GIB))["memory"] == "warning"
+    verdicts = judge_machine(replace(HEALTHY, memory_bytes=6 * GIB))
+    assert [verdict.outcome for verdict in verdicts if verdict.name == "memory"] == ["warning"]
+    assert not any(verdict.is_obstacle for verdict in verdicts)
 
 
 def test_what_is_built_needs_no_builder() -> None:

@@ -1,10 +1,12 @@
 """What programs say of their version is read, whatever stands around it; and what a processor can do."""
 
+from pathlib import Path
+
 import pytest
 
 from deploy.checks import Version
 from deploy.embedded.processor import names_bf16
-from deploy.machine import java_major, version_in
+from deploy.machine import java_major, state_dir_problem, version_in
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,28 @@ def test_java_s_major_version_is_the_one_people_mean(version: Version, major: in
 )
 def test_bf16_is_used_where_the_processor_has_it(cpuinfo: str, expected: bool) -> None:
     assert names_bf16(cpuinfo) is expected
+
+
+def test_a_state_folder_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
+    assert state_dir_problem(tmp_path / "a" / "b") is None
+    assert state_dir_problem(tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_state_folder_that_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert state_dir_problem(tmp_path / "empty") is None
+    assert (tmp_path / "empty").is_dir()
+
+
+def test_a_state_folder_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "file/below", "link", "x" * 300):
+        assert "reef.state_dir" in (state_dir_problem(tmp_path / name) or ""), name
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a system without /proc")
+def test_a_file_system_that_refuses_only_when_tried_is_a_problem() -> None:
+    assert "reef.state_dir" in (state_dir_problem(Path("/proc/reef-state")) or "")
