@@ -5,11 +5,13 @@ Only the module of the command that is asked for is imported, so that help comes
 
 import errno
 import importlib
+import importlib.metadata
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -197,7 +199,7 @@ def build(wanted: str) -> typer.Typer:
         if entry.name == wanted:
             _add(reef, entry)
         else:
-            reef.command(entry.name, help=entry.says)(_root)
+            reef.command(entry.name, help=entry.says)(_other)
     return reef
 
 
@@ -210,8 +212,23 @@ def _add(reef: typer.Typer, entry: Entry) -> None:
     reef.command(entry.name, context_settings=allowed)(member)
 
 
-def _root() -> None:
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"reef {importlib.metadata.version('reef-stream')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="tell the version and end")
+]
+
+
+def _root(_version: Version = False) -> None:
     """Reef on a stream: an LLM service that learns from its own traffic."""
+
+
+def _other() -> None:
+    """Stand for a command that is not wanted now."""
 
 
 if __name__ == "__main__":

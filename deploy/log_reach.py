@@ -84,11 +84,24 @@ def topic_named(word: str) -> str:
     return whole if whole in TOPICS else word
 
 
+def short_name(topic: str) -> str:
+    """Shorten a name as `topic_named` completes it."""
+    return topic.removeprefix("reef.").removesuffix(".v1")
+
+
 async def places_of(access: KafkaAccess, topic: str) -> list[Place]:
-    """Name a topic's partitions. Raises RejectedError when there is no such topic."""
+    """Name a topic's partitions. Raises RejectedError when there is no such topic, or not yet."""
     found = (await describe_topics(access, [topic], limits=LIMITS)).get(topic)
     if found is None:
-        raise RejectedError(
-            f"expected a topic of the log, got {topic[:80]!r}: see `reef topics`", reason="no_such_topic"
-        )
+        raise absent(topic)
     return [Place(topic, partition) for partition in range(found.num_partitions)]
+
+
+def absent(topic: str) -> RejectedError:
+    """Say what to do about a topic that the broker does not have."""
+    if topic in TOPICS:
+        message = f"expected topic {topic}, it is not there yet: `reef serve` creates it, "
+        message += "and so does `reef topics --create`"
+    else:
+        message = f"expected a topic of the log, got {topic[:80]!r}: see `reef topics`"
+    return RejectedError(message, reason="no_such_topic")

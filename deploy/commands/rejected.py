@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -91,10 +91,21 @@ def listed(
         counts = [dict(zip(names, (*key, num), strict=True)) for key, num in listing.counts.items()]
         typer.echo(json.dumps({"counts": counts, "refusals": [refusal_object(one) for one in newest]}))
         return
+    show_list(listing.counts, newest, is_narrowed=wanted != Wanted() or since_us is not None)
+
+
+def show_list(
+    counts: Mapping[tuple[str, str, str], int], newest: Sequence[Refusal], *, is_narrowed: bool
+) -> None:
+    """Write counts and the newest refusals for people; one line when there is neither."""
     console = paper()
-    console.print(counts_table(listing.counts))
-    console.print()
-    console.print(refusals_table([(one, moment(one.timestamp_us)) for one in newest]))
+    if not counts:
+        console.print("nothing of this kind was refused" if is_narrowed else "nothing was refused")
+        return
+    console.print(counts_table(counts))
+    if newest:
+        console.print()
+        console.print(refusals_table([(one, moment(one.timestamp_us)) for one in newest]))
 
 
 @app.command(context_settings=OVERRIDES_ALLOWED)

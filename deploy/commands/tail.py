@@ -11,7 +11,16 @@ import typer
 
 from deploy.configuration import ConfigFile
 from deploy.event_lines import record_line, record_object
-from deploy.log_reach import Bootstrap, OpenLog, WithText, open_log, places_of, reach_log, topic_named
+from deploy.log_reach import (
+    Bootstrap,
+    OpenLog,
+    WithText,
+    open_log,
+    places_of,
+    reach_log,
+    short_name,
+    topic_named,
+)
 from deploy.paper import paper
 from deploy.times import moment
 from schemas.bus import Place, Record
@@ -25,7 +34,10 @@ _POLL_S = 0.5
 _WIDER = 4
 """Offsets are no count of records: where markers and compacted records leave gaps, more is read."""
 
-Topic = Annotated[str, typer.Argument(help="a topic; `interactions` is short for reef.interactions.v1")]
+Topic = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="a topic; `interactions` is short for reef.interactions.v1"),
+]
 Number = Annotated[
     int, typer.Option("--lines", "-n", min=0, max=RECORDS_MAX, help="records to show, the newest")
 ]
@@ -51,7 +63,7 @@ class _Wish:
 
 def tail(  # noqa: PLR0913, PLR0917 - the options of a command
     context: typer.Context,
-    topic: Topic,
+    topic: Topic = None,
     num_records: Number = 10,
     follow: Follow = False,
     first: From = None,
@@ -62,6 +74,9 @@ def tail(  # noqa: PLR0913, PLR0917 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Show the newest events of a topic, one a line; what people wrote only with --with-text."""
+    if topic is None:
+        names = ", ".join(short_name(name) for name in TOPICS)
+        raise typer.BadParameter(f"expected a topic, got none: name one of {names}")
     if first is not None and partition is None:
         raise typer.BadParameter("expected --partition beside --from, got none: offsets are of one partition")
     settings, access = reach_log(config, context.args, bootstrap)

@@ -136,3 +136,8 @@ def test_what_may_not_go_back_stays_and_is_told(rejected: Rejected) -> None:
     assert "does not stand by itself" in told["kept"]
     assert rejected("redrive").exit_code == 2
     assert rejected("redrive", name, "--reason", rejected.reason).exit_code == 2
+
+
+def test_where_nothing_was_refused_one_line_says_so(rejected: Rejected) -> None:
+    assert rejected("--reason", rejected.reason).stdout == "nothing of this kind was refused\n"
+    assert rejected.lines("--reason", rejected.reason) == [{"counts": [], "refusals": []}]

@@ -3,12 +3,15 @@
 import importlib
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import typer
 
 from deploy.cli import ENTRIES, Entry, main, run
+from deploy.log_reach import absent, short_name, topic_named
+from schemas.topics import REJECTED, TOPICS
 
 _HEAVY = ("torch", "transformers", "vllm", "faust", "lakefs", "fastapi", "boto3", "pyarrow", "peft")
 """What takes a second or more to import, or is needed for special cases only."""
@@ -56,6 +59,30 @@ def test_wrong_usage_is_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"reef {version('reef-stream')}\n"
+
+
+def test_a_tail_of_nothing_names_the_topics(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    with pytest.raises(SystemExit) as ended:
+        main(["topics", "tail"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert all(short_name(topic) in said for topic in TOPICS)
+    assert all(topic_named(short_name(topic)) == topic for topic in TOPICS)
+
+
+def test_a_topic_that_is_not_there_yet_is_no_unknown_topic() -> None:
+    assert "it is not there yet: `reef serve` creates it" in str(absent(REJECTED))
+    assert "got 'reef.other.v1': see `reef topics`" in str(absent("reef.other.v1"))
 
 
 def test_a_typing_error_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:

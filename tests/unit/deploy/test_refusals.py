@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from deploy.commands.rejected import show_list
 from deploy.durations import seconds_of
 from deploy.refusals import (
     ATTEMPTS_HEADER,
@@ -162,6 +163,13 @@ def test_refusals_are_counted_and_the_newest_come_first() -> None:
     lines = text.getvalue().splitlines()
     assert lines[1].split() == ["2", "bad_json", "session", INTERACTIONS]
     assert lines[4].split()[:3] == ["0@2", "now", "too_old"]
+
+
+def test_a_list_of_nothing_is_one_line_without_headers(capsys: pytest.CaptureFixture[str]) -> None:
+    show_list({}, [], is_narrowed=False)
+    assert capsys.readouterr().out == "nothing was refused\n"
+    show_list({("too_old", "session", INTERACTIONS): 2}, [], is_narrowed=False)
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_what_is_wanted_is_told_by_reason_topic_and_record() -> None:
