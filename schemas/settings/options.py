@@ -21,13 +21,21 @@ def judge_options(recipe: str, given: Mapping[Path, Given]) -> tuple[dict[str, J
     try:
         options_type = load_recipe(recipe).options_type
     except RejectedError as error:
-        return {}, [Problem(place="", path=("reef", "recipe"), message=str(error))]
+        shared = {path: value for path, value in given.items() if path[-1] in RecipeOptions.model_fields}
+        _, mistakes = _judged(RecipeOptions, shared)  # of the recipe's own options nothing is known
+        return {}, [Problem(place="", path=("reef", "recipe"), message=str(error)), *mistakes]
     clashing = sorted(REEF_KEYS & set(options_type.model_fields))
     if clashing:
         message = (
             f"expected options with names of their own, got {', '.join(clashing)} in {recipe}: rename them"
         )
         return {}, [Problem(place="", path=("reef", "recipe"), message=message)]
+    return _judged(options_type, given)
+
+
+def _judged(
+    options_type: type[RecipeOptions], given: Mapping[Path, Given]
+) -> tuple[dict[str, JsonValue], list[Problem]]:
     fields = options_type.model_fields
     values = {
         path: read_text(value, fields[str(path[-1])].annotation if path[-1] in fields else str)

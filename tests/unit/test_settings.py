@@ -349,6 +349,12 @@ def test_other_variables_are_not_ours(tmp_path: Path) -> None:
     assert loaded(tmp_path, environ=environ).settings == load_settings(None, (), {}).settings
 
 
+def test_a_recipe_that_cannot_be_loaded_hides_no_mistake_in_what_all_recipes_share(tmp_path: Path) -> None:
+    text = "reef:\n  recipe: no.such:Recipe\n  batch_size: zwei\n  of_its_own: 1\nkafka:\n  port: many\n"
+    found = [mistake.split(": expected")[0] for mistake in mistakes(tmp_path, text)]
+    assert found == ["reef.recipe", "serve.yaml:3: reef.batch_size", "serve.yaml:6: kafka.port"]
+
+
 def test_every_mistake_is_reported_at_once_in_reading_order(tmp_path: Path) -> None:
     text = "kafka:\n  port: many\n  prot: 1\nreef:\n  batch_size: 0\n  host: 0.0.0.0\nstreams: 5\n"
     found = mistakes(tmp_path, text, ["--lakefs.port", "no"], {"REEF_BLOBS__URL": "x"})
