@@ -29,7 +29,7 @@ WHY: Mapping[OutcomeReason, str] = MappingProxyType(
         OutcomeReason.OPTED_OUT: "the client forbade it with `x-reef-no-train`",
         OutcomeReason.NOT_TOKEN_EXACT: (
             "its token ids or log-probabilities are not those of the sampling (the engine gave none, or "
-            "it was imported): run `reef doctor --engine URL`"
+            "it was imported): look at its `capture_faults`"
         ),
         OutcomeReason.TOKEN_GAP: (
             "fewer or more token ids were captured than the engine counted: report it as a bug of the "
