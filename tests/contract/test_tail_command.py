@@ -1,5 +1,6 @@
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -114,5 +115,5 @@ def test_following_shows_what_comes_until_it_is_interrupted(
         assert json.loads(following.stdout.readline())["event"]["part"] == 7
         written(kafka_bootstrap, tmp_path, topic, [a_feedback_reported(part=8)])
         assert json.loads(following.stdout.readline())["event"]["part"] == 8
-        following.send_signal(2)
+        following.send_signal(signal.SIGINT)
         assert following.wait(30) == 0

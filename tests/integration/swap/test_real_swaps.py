@@ -123,7 +123,6 @@ async def counted_and_said(rig: SwapRig, engine: Engine) -> tuple[list[Span], li
     """Generate on the route that names versions: what we count meanwhile, what the engine says at the end."""
     state = rig.catalog.add(SCENARIO)
     assert state.serving is not None
-    seqs = {row["release_id"]: row["release_seq"] for row in rig.chains.rows[SCENARIO]}
     sampling = {"max_tokens": 96, "ignore_eos": True, "temperature": 1.0}
     body = {"token_ids": [1, 2, 3], "sampling_params": sampling, "stream": True}
     said: list[Span] = []
@@ -136,6 +135,7 @@ async def counted_and_said(rig: SwapRig, engine: Engine) -> tuple[list[Span], li
                     continue
                 (choice,) = json.loads(line.removeprefix("data: "))["choices"]
                 spans.add(len(choice["token_ids"] or ()), asyncio.get_running_loop().time())
+                seqs = {row["release_id"]: row["release_seq"] for row in rig.chains.rows[SCENARIO]}
                 for run in choice["weight_versions"] or ():
                     said.append((seqs[run["version"]], run["end"] - run["start"]))
     finally:
