@@ -20,7 +20,7 @@ def screen(story: Story, note: str, question: str) -> RenderableType:
     """Draw the whole screen."""
     fates = story.fates_of(story.answered)
     told = "  ".join(f"{state} {number}" for state, number in fates.items())
-    reasons = ", ".join(f"{reason} {number}" for reason, number in story.reasons_of(story.answered).items())
+    reasons = _reasons(story)
     counts = f"answered {len(story.answered)}  reports {story.num_reports}  {told}"
     return Panel(
         Group(
@@ -73,13 +73,17 @@ def batch_line(batch: BatchStory) -> str:
     return told if batch.answer is None else f'{told}, and says "{_shortened(batch.answer)}"'
 
 
+def _reasons(story: Story) -> str:
+    """Count this run's dropped calls by reason, in words."""
+    return ", ".join(f"{reason} {number}" for reason, number in story.reasons_of(story.answered).items())
+
+
 def fate_line(story: Story) -> str:
     """Say how every call of this run ended; those of earlier runs that end now are not among them."""
     fates = story.fates_of(story.answered)
-    reasons = ", ".join(f"{reason} {number}" for reason, number in story.reasons_of(story.answered).items())
     return (
         f"{len(story.answered)} answered = {fates['trained']} trained + {fates['dropped']} dropped "
-        f"({reasons or 'none'}) + {fates['pending']} pending"
+        f"({_reasons(story) or 'none'}) + {fates['pending']} pending"
     )
 
 
