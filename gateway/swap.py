@@ -7,7 +7,7 @@ Next: schemas/events/serving.py
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,16 @@ from gateway.gate import Gate
 from gateway.serving import OpenStreams
 from gateway.target import Content, Target, ahead_id, first_ranks
 from gateway.weight_routes import WeightRoutes, WorkerStaging
-from gateway.weight_sender import WeightSender
+from gateway.weight_sender import WeightSender, not_staged
 from schemas.errors import ConflictError, ReefError, UnavailableError
 from schemas.ids import SwapId
 
-POLL_S = 0.02
-"""Between two looks at a staging; each waits for a step of the engine."""
+LOOK_S = 0.5
+"""Between two looks at a staging whose end the sender tells; each waits for a step of the engine."""
+FOLDER_LOOK_S = 0.05
+"""The same where there is no sender."""
+SETTLE_S_MAX = 0.1
+"""A worker fails when its sender dies; how long the sender's own word is waited for."""
 GAP_WATCH_S = 1.0
 """How long after a swap gaps of streams still count as its."""
 ABANDON_S_MAX = 5.0
@@ -91,69 +95,73 @@ class Swap:
         taken_s: float,
         is_wanted: Callable[[], bool],
         flip: Callable[[], None],
+        staged_ahead_s: float | None = None,
     ) -> Swapped:
         """Give the engines a release's weights while they answer.
 
-        0. Skip to 4 when the engines have staged this very content ahead.
-        1. Close what an earlier try left open.
-        2. Have the sender offer the weights, unless the workers read the folder themselves.
-        3. Stage on every worker, while the old release serves; wait until all are ready.
-        4. Stop here if something newer was requested meanwhile.
-        5. Close the gate and pause: what runs is frozen with its KV, none is lost.
-        6. Finish: exchange the weights and name them.
-        7. Ask every engine which release it holds.
-        8. `flip`: close the spans of open streams, and let new calls be the new release's.
-        9. Resume and open the gate.
-        10. Watch the streams for a second.
+        1. Stage them on every worker, while the old release serves (`_stage`), unless that was done ahead;
+           `staged_ahead_s` says that it was, and how long it took.
+        2. Close the gate and pause: what runs is frozen with its KV, none is lost.
+        3. Look whether every worker has them; if not, resume and go back to 1.
+        4. Finish: exchange the weights and name them.
+        5. Ask every engine which release it holds.
+        6. `flip`: close the spans of open streams, and let new calls be the new release's.
+        7. Resume and open the gate.
+        8. Watch the streams for a second.
 
         Raises:
             ReefError: nothing happened to the engines.
             FinishError: they are paused, and must be restarted; the gate is closed.
         """
         began_s = self._begun_s()
-        num_bytes = await self._staged_ahead(target)
+        num_bytes, pause_s, stage_s = None, 0.0, staged_ahead_s
+        if staged_ahead_s is not None:
+            num_bytes, pause_s = await self._swapped_in(target, flip)
         if num_bytes is None:
-            num_bytes = await self._stage(target.swap_id, folder, is_wanted)
-        staged_s = self._clock.time()
-        await _uninterrupted(self._paused(target, flip))
+            await self._stage(target.swap_id, folder, is_wanted)
+            stage_s = self._clock.time() - began_s
+            num_bytes, pause_s = await self._swapped_in(target, flip)
+        if num_bytes is None or stage_s is None:
+            raise UnavailableError(
+                "expected what was staged to be there still, it is gone: see the engine's log",
+                reason="engine_failed",
+            )
         resumed_s = self._clock.time()
         await asyncio.sleep(GAP_WATCH_S)
         return Swapped(
             num_bytes=num_bytes,
-            stage_s=staged_s - began_s,
-            pause_s=resumed_s - staged_s,
+            stage_s=stage_s,
+            pause_s=pause_s,
             total_s=resumed_s - taken_s,
             gap_s=max((one.largest_gap_s(self._clock.time()) for one in self._streams()), default=0.0),
         )
 
-    async def stage_ahead(self, content: Content, folder: Path, *, is_wanted: Callable[[], bool]) -> None:
-        """Stage what may be requested next, so that its swap begins with the pause. Raises ReefError.
+    async def stage_ahead(self, content: Content, folder: Path, *, is_wanted: Callable[[], bool]) -> float:
+        """Stage what may be requested next, so that its swap begins with the pause; how many seconds it took.
 
-        Nothing is exchanged: what is not requested then makes room for the next staging.
+        Nothing is exchanged: what is not requested then makes room for the next staging. Raises ReefError.
         """
-        self._begun_s()
+        began_s = self._begun_s()
         await self._stage(ahead_id(content.content_sha256), folder, is_wanted)
+        return self._clock.time() - began_s
 
     def _begun_s(self) -> float:
         now_s = self._clock.time()
         self._late_at_s = now_s + self._parts.deadline_s
         return now_s
 
-    async def _staged_ahead(self, target: Target) -> int | None:
-        """Step 0: how many bytes every worker has of the content; None when one lacks it."""
-        workers = await self._workers()
-        expected = ("ready", ahead_id(target.content_sha256))
-        if not workers or any((worker.phase, worker.swap_id) != expected for worker in workers):
-            return None
-        return max(worker.num_bytes for worker in workers)
+    async def _stage(self, swap_id: SwapId, folder: Path, is_wanted: Callable[[], bool]) -> None:
+        """Have every worker take the weights into a shadow of its model, or change nothing.
 
-    async def _stage(self, swap_id: SwapId, folder: Path, is_wanted: Callable[[], bool]) -> int:
-        """Steps 1 to 4."""
+        1. Close what an earlier try left open.
+        2. Have the sender offer the weights, unless the workers read the folder themselves.
+        3. Begin on every worker, and wait until all are ready, or something newer is requested.
+        """
         try:
             async with asyncio.timeout(self._left_s()):
                 orders = await self._orders(swap_id, folder)
                 await self._all(lambda n, engine: engine.begin(orders[n], self._left_s()))
-                return await self._staged(swap_id, is_wanted)
+                await self._staged(swap_id, is_wanted)
         except TimeoutError as error:
             await self._abandon()
             raise UnavailableError(
@@ -192,27 +200,28 @@ class Swap:
         if any(worker.is_open for worker in workers):
             await engine.abandon(self._left_s())
 
-    async def _staged(self, swap_id: SwapId, is_wanted: Callable[[], bool]) -> int:
-        """Wait for every worker, and for the sender, whichever fails first."""
+    async def _staged(self, swap_id: SwapId, is_wanted: Callable[[], bool]) -> None:
+        """Wait for the sender, which waits for the workers, or until one of them fails first."""
         async with AsyncExitStack() as stack:
             sending = self._sending(swap_id)
             if sending is not None:
                 stack.callback(sending.cancel)
             while is_wanted():
-                if sending is not None and sending.done():
+                if sending is not None and await _has_ended(sending, LOOK_S):
                     sending.result()
-                    sending = None
+                    if is_wanted():
+                        return
+                    break
                 workers = await self._workers()
                 failed = next((w for w in workers if w.phase not in ("staging", "ready")), None)
                 if failed is not None:
-                    await _settled(sending)
-                    raise UnavailableError(
-                        f"expected the weights to be staged, got {failed.phase}: {failed.detail}",
-                        reason="deadline" if failed.detail.startswith("deadline") else "engine_failed",
-                    )
-                if is_wanted() and all(worker.phase == "ready" for worker in workers):
-                    return max(worker.num_bytes for worker in workers)
-                await asyncio.sleep(POLL_S)
+                    if sending is not None and await _has_ended(sending, SETTLE_S_MAX):
+                        sending.result()
+                    raise not_staged(failed.detail or failed.phase)
+                if sending is None:
+                    if is_wanted() and all(worker.phase == "ready" for worker in workers):
+                        return
+                    await asyncio.sleep(FOLDER_LOOK_S)
         raise ConflictError(
             "expected the release to be wanted still, got a newer request", reason="overtaken"
         )
@@ -225,24 +234,43 @@ class Swap:
         sender = self._parts.sender
         return None if sender is None else asyncio.create_task(sender.sent(swap_id))
 
-    async def _paused(self, target: Target, flip: Callable[[], None]) -> None:
-        """Steps 5 to 9."""
+    async def _swapped_in(self, target: Target, flip: Callable[[], None]) -> tuple[int | None, float]:
+        """Steps 2 to 7, to their end; how many bytes were staged, None without all, and the pause in s."""
+        began_s = self._clock.time()
+        num_bytes = await _uninterrupted(self._paused(target, flip))
+        return num_bytes, self._clock.time() - began_s
+
+    async def _paused(self, target: Target, flip: Callable[[], None]) -> int | None:
         for streams in self._streams():
             streams.restart_gaps()
         self._parts.gate.close()
-        await self._pause()
-        await self._exchange(target, flip)
+        num_bytes = await self._pause(target)
+        if num_bytes is not None:
+            await self._exchange(target, flip)
         self._parts.gate.open()
+        return num_bytes
 
-    async def _pause(self) -> None:
-        """Step 5; a pause that fails is taken back, since the weights are as they were."""
+    async def _pause(self, target: Target) -> int | None:
+        """Steps 2 and 3; a pause that comes to nothing is taken back, since the weights are as they were."""
         try:
             await self._all(lambda _, engine: engine.pause(self._left_s()))
+            num_bytes = await self._ready(target)
         except ReefError as error:
             await self._take_back(error)
             self._parts.gate.open()
             await self._abandon()
             raise
+        if num_bytes is None:
+            await self._take_back(ConflictError("expected staged weights, got none", reason="not_staged"))
+        return num_bytes
+
+    async def _ready(self, target: Target) -> int | None:
+        """Say how many bytes of the content every worker has; None when one lacks it."""
+        workers = await self._workers()
+        names = (target.swap_id, ahead_id(target.content_sha256))
+        if not workers or any(one.phase != "ready" or one.swap_id not in names for one in workers):
+            return None
+        return max(worker.num_bytes for worker in workers)
 
     async def _take_back(self, error: ReefError) -> None:
         try:
@@ -251,7 +279,7 @@ class Swap:
             raise FinishError(str(error), reason=error.reason) from second
 
     async def _exchange(self, target: Target, flip: Callable[[], None]) -> None:
-        """Steps 6 to 9."""
+        """Steps 4 to 7."""
         try:
             await self._all(lambda _, engine: engine.finish(target.release_id, self._left_s()))
             versions = await self._all(lambda _, engine: engine.version(self._left_s()))
@@ -292,20 +320,16 @@ class Swap:
         return list(results)
 
 
-async def _settled(sending: "asyncio.Task[int] | None") -> None:
-    """A worker fails when its sender dies; then the sender is the reason."""
-    if sending is None:
-        return
-    done, _ = await asyncio.wait({sending}, timeout=POLL_S * 5)
-    if done:
-        sending.result()
+async def _has_ended(task: "asyncio.Task[int]", wait_s: float) -> bool:
+    done, _ = await asyncio.wait({task}, timeout=wait_s)
+    return bool(done)
 
 
-async def _uninterrupted(work: Awaitable[None]) -> None:
+async def _uninterrupted(work: Coroutine[Any, Any, int | None]) -> int | None:
     """Do something to its end even when the gateway is told to stop: an engine must not stay paused."""
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         await task
         raise

@@ -241,7 +241,7 @@ class Swapping:
             await self._restart(wish.target, str(folder), up)
             raise
         chain = await self._chain(wish.target)
-        holds = [await held(route, chain, self._parts.folders) for route in routes]
+        holds = [await self._held(e, route, chain) for e, route in zip(up, routes, strict=True)]
         if all(one is not None and one.release_id == wish.target.release_id for one in holds):
             await self._settle(wish, up)
             return True
@@ -259,6 +259,13 @@ class Swapping:
                 return False
             self._swappable.add(engine.url)
         return True
+
+    async def _held(self, engine: Engine, route: WeightRoutes, chain: Sequence[Target]) -> Target | None:
+        """Say which release an engine holds; once it is admitted, what serves: answers wait for a step."""
+        serving = self._parts.catalog.add(chain[0].scenario).serving
+        if engine.is_admitted and serving is not None:
+            return next((target for target in chain if target.release_id == serving.release_id), None)
+        return await held(route, chain, self._parts.folders)
 
     async def _chain(self, wanted: Target) -> list[Target]:
         """Give the releases that an engine may hold, the wanted one first: contents may be equal."""
@@ -316,6 +323,7 @@ class Swapping:
                 taken_s=taken_s,
                 is_wanted=lambda: self._wishes[target.scenario] is wish,
                 flip=flip,
+                staged_ahead_s=self._ahead.take_staged_s(target),
             )
         except ReefError as error:
             await self._failed(wish, error, holds[0])

@@ -63,10 +63,13 @@ class WeightSender:
         return int((await self._heard(child, "listening", order["swap_id"]))["port"])
 
     async def sent(self, swap_id: str) -> int:
-        """Wait until every worker has everything; how many bytes that is. Raises UnavailableError."""
+        """Wait until every worker has staged everything; how many bytes that is. Raises UnavailableError."""
         if self._child is None:
             raise _gone()
-        return int((await self._heard(self._child, "sent", swap_id))["num_bytes"])
+        answer = await self._heard(self._child, "sent", swap_id)
+        if answer["problems"]:
+            raise not_staged(answer["problems"][0])
+        return int(answer["num_bytes"])
 
     async def end(self) -> None:
         """End the child and with it whatever it was about to send."""
@@ -119,6 +122,14 @@ class WeightSender:
             if answer["event"] == event:
                 return answer
         raise _gone()
+
+
+def not_staged(problem: str) -> UnavailableError:
+    """Say that a worker's staging failed."""
+    return UnavailableError(
+        f"expected the weights to be staged, got {problem}: see the engine's log",
+        reason="deadline" if problem.startswith("deadline") else "engine_failed",
+    )
 
 
 def _gone() -> UnavailableError:

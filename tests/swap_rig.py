@@ -78,7 +78,12 @@ class FolderArtifacts:
     def fetch(self, uri: str, content_sha256: Sha256) -> Path:
         """Give the folder with its manifest."""
         if uri.startswith("file:"):
-            return Path(unquote(urlsplit(uri).path))
+            folder = Path(unquote(urlsplit(uri).path))
+            if manifest_of(folder).content_sha256 != content_sha256:
+                raise RejectedError(
+                    f"expected {folder} whole, got other files", reason="artifact_unavailable"
+                )
+            return folder
         name = uri.rstrip("/").rsplit("/", 1)[-1]
         if name in self.missing:
             raise RejectedError(f"expected {name}, got none", reason="artifact_unavailable")

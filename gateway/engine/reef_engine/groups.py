@@ -4,7 +4,7 @@ A group that broke or is late is thrown away whole: nothing of it is reused. Not
 """
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -16,7 +16,11 @@ from reef_engine.ranks import FIRST_WORKER_RANK, SENDER_RANK, require_distinct_d
 from reef_engine.transfer_info import TensorForm, decode_forms, encode_forms
 
 HOST = "127.0.0.1"
+PROBLEM_CHARS_MAX = 500
 _FORMS, _NCCL_ID = "forms", "nccl-id"
+
+Arrival = Callable[[], object]
+"""Waits for a tensor that is on its way. Raises RuntimeError when a rank is gone or late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +38,8 @@ class Seat:
 class Group(Protocol):
     """Ranks that receive what rank 0 sends."""
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Send, or fill, a contiguous tensor. Raises RuntimeError when a rank is gone or late."""
+    def broadcast(self, tensor: torch.Tensor) -> Arrival:
+        """Begin to send, or to fill, a contiguous tensor; the next may begin before it arrives."""
 
     def drain(self) -> None:
         """Wait until everything has arrived."""
@@ -77,15 +81,19 @@ def read_forms(store: Store) -> tuple[TensorForm, ...]:
     return decode_forms(store.get(_FORMS).decode())
 
 
-def say_done(store: Store, rank: int) -> None:
-    """Say that everything arrived at this rank."""
-    store.set(f"done/{rank}", "yes")
+def say_ended(store: Store, rank: int, problem: str) -> None:
+    """Say that this rank's staging has ended, and why badly. Raises RuntimeError without its sender."""
+    store.set(f"ended/{rank}", problem[:PROBLEM_CHARS_MAX])
 
 
-def await_done(store: Store, seat: Seat) -> None:
-    """Wait until everything arrived everywhere: what is closed earlier may be lost. Raises RuntimeError."""
-    workers = [f"done/{rank}" for rank in range(FIRST_WORKER_RANK, seat.group_size)]
+def await_ended(store: Store, seat: Seat) -> tuple[str, ...]:
+    """Wait until every staging has ended, and give their problems: what is closed earlier may be lost.
+
+    Raises RuntimeError.
+    """
+    workers = [f"ended/{rank}" for rank in range(FIRST_WORKER_RANK, seat.group_size)]
     store.wait(workers, timedelta(seconds=seat.deadline_s))
+    return tuple(problem for key in workers if (problem := store.get(key).decode()))
 
 
 class GlooGroup:
@@ -99,14 +107,14 @@ class GlooGroup:
         self._group = ProcessGroupGloo(PrefixStore("gloo", store), seat.rank, seat.group_size, options)
         self._store = store  # the group's sockets end with it
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Move a tensor's bytes."""
+    def broadcast(self, tensor: torch.Tensor) -> Arrival:
+        """Begin to move a tensor's bytes."""
         options = torch.distributed.BroadcastOptions()
         options.rootRank = SENDER_RANK
-        self._group.broadcast([tensor.reshape(-1).view(torch.uint8)], options).wait()
+        return self._group.broadcast([tensor.reshape(-1).view(torch.uint8)], options).wait
 
     def drain(self) -> None:
-        """Nothing waits: each broadcast has ended."""
+        """Nothing is under way: each arrival was waited for."""
 
     def throw_away(self) -> None:
         """Close its sockets."""
@@ -132,11 +140,12 @@ class NcclGroup:
         self._stream = torch.cuda.Stream(device)
         self._store = store
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Put a tensor's bytes on the way, on a stream beside the one that serves."""
+    def broadcast(self, tensor: torch.Tensor) -> Arrival:
+        """Put a tensor's bytes on the way, on a stream beside the one that serves; which waits for them."""
         self._stream.wait_stream(torch.cuda.current_stream())
         self._comm.broadcast(tensor.reshape(-1).view(torch.uint8), SENDER_RANK, self._stream)
-        torch.cuda.current_stream().wait_stream(self._stream)
+        arrived = self._stream.record_event()
+        return lambda: torch.cuda.current_stream().wait_event(arrived)
 
     def drain(self) -> None:
         """Wait for the stream."""

@@ -1,14 +1,22 @@
-"""Shell: memory for weights on their way: one room for all, and what is free goes back to the machine.
+"""Shell: memory for weights on their way: two rooms for all, and what is free for too long goes back.
 
-Fresh pages are dear: to touch a gigabyte of small ones for the first time takes a second or more.
+Fresh pages are dear: to touch a gigabyte of them for the first time takes up to a second, which is most of
+what a staging takes. So what one staging leaves is kept for the next, and no more than that.
 """
 
 import ctypes
 import mmap
+from collections.abc import Iterator
+from itertools import cycle
 
 import torch
 
 from reef_engine.transfer_info import BUCKET_BYTES_MAX
+
+NUM_ROOMS = 2
+"""While one bucket is on its way, the other is filled or emptied."""
+_FREE = 8
+"""Where mallinfo2 says how much is free (malloc.h: fordblks)."""
 
 
 class Room:
@@ -26,6 +34,11 @@ class Room:
         return self._bytes[:num_bytes]
 
 
+def two_rooms(device: torch.device) -> Iterator[Room]:
+    """Give two rooms in turns, for ever."""
+    return cycle([Room(device) for _ in range(NUM_ROOMS)])
+
+
 def _fresh(num_bytes: int, device: torch.device) -> torch.Tensor:
     """On a CPU pages of their own, large ones, which go back with it instead of leaving holes in the heap."""
     if device.type != "cpu":
@@ -36,8 +49,18 @@ def _fresh(num_bytes: int, device: torch.device) -> torch.Tensor:
     return torch.frombuffer(pages, dtype=torch.uint8)
 
 
-def give_back() -> None:
-    """Return what is free on the heap, holes included; where the C library is not glibc, it keeps that."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+class _HeapSizes(ctypes.Structure):
+    """What mallinfo2 of glibc gives: ten sizes in bytes, over all threads."""
+
+    _fields_ = (("sizes", ctypes.c_size_t * 10),)
+
+
+def give_back(kept_bytes_max: int) -> None:
+    """Return what is free on the heap, holes included, if it is more than this; only glibc does."""
+    library = ctypes.CDLL(None)
+    look, trim = getattr(library, "mallinfo2", None), getattr(library, "malloc_trim", None)
+    if look is None or trim is None:
+        return
+    look.restype = _HeapSizes
+    if look().sizes[_FREE] > kept_bytes_max:
         trim(0)

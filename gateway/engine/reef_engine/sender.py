@@ -3,19 +3,29 @@
 Commands come as JSON lines on stdin, answers go as JSON lines to stdout; the end of stdin ends it. A command
 is {"command": "send", "swap_id", "transport": "gloo" or "nccl", "folder", "group_size", "deadline_s", "gpu"}.
 The answers are {"event": "started"}, then, for a command, "listening" with the port to join, and "sent" or
-"failed" with a detail.
+"failed" with a detail. "sent" comes when every worker's staging has ended, with the problems that they had.
 """
 
 import json
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import torch
 from setproctitle import setproctitle
 
-from reef_engine.groups import GlooGroup, Group, NcclGroup, Seat, await_done, publish_forms, serve_store
-from reef_engine.memory import Room
+from reef_engine.groups import (
+    Arrival,
+    GlooGroup,
+    Group,
+    NcclGroup,
+    Seat,
+    await_ended,
+    publish_forms,
+    serve_store,
+)
+from reef_engine.memory import NUM_ROOMS, two_rooms
 from reef_engine.ranks import SENDER_RANK
 from reef_engine.tensors import folder_tensors, tensors_in, weight_files
 from reef_engine.transfer_info import HEADER_BYTES_MAX, TensorForm, buckets_of, forms_in
@@ -32,7 +42,7 @@ def main() -> None:
     for line in sys.stdin:
         command = json.loads(line)
         try:
-            num_bytes = send(command)
+            sent = send(command)
         except EXPECTED as error:
             _answer(
                 {
@@ -42,11 +52,14 @@ def main() -> None:
                 }
             )
         else:
-            _answer({"event": "sent", "swap_id": command["swap_id"], "num_bytes": num_bytes})
+            _answer({"event": "sent", "swap_id": command["swap_id"], **sent})
 
 
-def send(command: dict[str, Any]) -> int:
-    """Send a folder's tensors to all workers; how many bytes that were. Raises as torch does."""
+def send(command: dict[str, Any]) -> dict[str, Any]:
+    """Send a folder's tensors to all workers, and wait until each has staged them, or failed to.
+
+    Raises as torch does.
+    """
     folder, group_size = Path(command["folder"]), int(command["group_size"])
     seat = Seat(rank=SENDER_RANK, group_size=group_size, deadline_s=float(command["deadline_s"]))
     forms = [form for path in weight_files(folder) for form in read_forms_of(path)]
@@ -61,19 +74,23 @@ def send(command: dict[str, Any]) -> int:
     )
     num_bytes = 0
     try:
-        room, tensors = Room(device), folder_tensors(folder)
-        for bucket in buckets_of(forms):
+        tensors, under_way = folder_tensors(folder), deque[Arrival]()
+        for bucket, room in zip(buckets_of(forms), two_rooms(device), strict=False):
+            if len(under_way) == NUM_ROOMS:
+                under_way.popleft()()
             data = room.of(bucket.num_bytes)
             for (name, place), (found, tensor) in zip(tensors_in(data, bucket), tensors, strict=False):
                 assert name == found, f"{name} is not {found}"
                 place.copy_(tensor)
                 num_bytes += tensor.nbytes
-            group.broadcast(data)
+            under_way.append(group.broadcast(data))
+        for arrival in under_way:
+            arrival()
         group.drain()
-        await_done(store, seat)
+        problems = await_ended(store, seat)
     finally:
         group.throw_away()
-    return num_bytes
+    return {"num_bytes": num_bytes, "problems": problems}
 
 
 def read_forms_of(path: Path) -> tuple[TensorForm, ...]:

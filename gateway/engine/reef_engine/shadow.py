@@ -47,6 +47,11 @@ def require_swappable(vllm_config: Any, device: torch.device) -> None:
         )
 
 
+def num_bytes_of(model: nn.Module) -> int:
+    """Count what a model's parameters take, or would."""
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
 def filled(
     outline_model: nn.Module,
     tensors: Iterable[tuple[str, torch.Tensor]],

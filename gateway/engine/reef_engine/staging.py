@@ -17,10 +17,12 @@ import torch
 
 from reef_engine.memory import give_back
 from reef_engine.priority import Starter
-from reef_engine.shadow import Pair, filled, paired
+from reef_engine.shadow import Pair, filled, num_bytes_of, paired
 from reef_engine.tensors import Named, Transfer, folder_tensors
 
 Phase = Literal["staging", "ready", "failed"]
+KEPT_MODELS_MAX = 2.5
+"""How much free memory stays, in sizes of the model: a staging needs it as it comes, and packed."""
 EXPECTED = (RuntimeError, ValueError, LookupError, OSError, AttributeError, TypeError)
 """What torch, vLLM's loaders and disks raise."""
 
@@ -65,13 +67,15 @@ class Staging:
             self._fill()
         finally:
             self._has_ended.set()
+            if isinstance(self._source, Transfer):
+                self._source.say_ended(self._problem or "")  # now: whoever looks then finds the same
 
     def _fill(self) -> None:
         if self._models.device.type == "cpu":
             leave_bound_core()
         gc.collect()  # the shadow before this one; inside the pause it would cost half a second
         if self._models.device.type == "cpu":
-            give_back()
+            give_back(int(KEPT_MODELS_MAX * num_bytes_of(self._models.outline)))
         try:
             shadow = filled(self._models.outline, self._counted(), self._models.config, self._models.device)
             if self._models.device.type == "cuda":

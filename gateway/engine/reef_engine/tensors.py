@@ -4,15 +4,26 @@ Whoever takes them copies each before asking for the next.
 """
 
 import threading
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
 
-from reef_engine.groups import GlooGroup, Group, NcclGroup, Seat, join_store, read_forms, say_done
-from reef_engine.memory import Room
+from reef_engine.groups import (
+    Arrival,
+    GlooGroup,
+    Group,
+    NcclGroup,
+    Seat,
+    join_store,
+    read_forms,
+    say_ended,
+)
+from reef_engine.memory import NUM_ROOMS, two_rooms
 from reef_engine.transfer_info import Bucket, buckets_of
 
 Named = tuple[str, torch.Tensor]
@@ -47,24 +58,33 @@ class Transfer:
     def __init__(self, *, transport: str, port: int, seat: Seat, device: torch.device) -> None:
         """Meet nobody yet."""
         self._transport, self._port, self._seat, self._device = transport, port, seat, device
+        self._store: Any = None
         self._group: Group | None = None
         self._is_abandoned = threading.Event()
 
     def tensors(self) -> Iterator[Named]:
         """Receive every tensor that the sender announced. Raises RuntimeError, ValueError."""
-        store = join_store(self._port, self._seat.deadline_s)
-        forms = read_forms(store)
-        self._group = self._joined(store)
-        room = Room(self._device)
-        for bucket in buckets_of(forms):
+        self._store = join_store(self._port, self._seat.deadline_s)
+        forms = read_forms(self._store)
+        self._group = self._joined(self._store)
+        under_way: deque[tuple[Bucket, torch.Tensor, Arrival]] = deque()
+        for bucket, room in zip(buckets_of(forms), two_rooms(self._device), strict=False):
             if self._is_abandoned.is_set():
                 raise RuntimeError("expected the transfer to go on, it was abandoned")
             data = room.of(bucket.num_bytes)
-            self._group.broadcast(data)
-            yield from tensors_in(data, bucket)
+            under_way.append((bucket, data, self._group.broadcast(data)))
+            if len(under_way) == NUM_ROOMS:
+                yield from _arrived(*under_way.popleft())
+        for coming in under_way:
+            yield from _arrived(*coming)
         self._group.drain()
-        say_done(store, self._seat.rank)
         self._group = None
+
+    def say_ended(self, problem: str) -> None:
+        """Tell the sender, if it is there, that nothing more is waited for, and why that went badly."""
+        if self._store is not None:
+            with suppress(RuntimeError):
+                say_ended(self._store, self._seat.rank, problem)
 
     def _joined(self, store: Any) -> Group:
         if self._transport == "nccl":
@@ -76,3 +96,8 @@ class Transfer:
         self._is_abandoned.set()
         if self._group is not None:
             self._group.throw_away()
+
+
+def _arrived(bucket: Bucket, data: torch.Tensor, arrival: Arrival) -> Iterator[Named]:
+    arrival()
+    return tensors_in(data, bucket)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from reef_engine.groups import Seat
 from reef_engine.tensors import Transfer
+from reef_engine.transfer_info import BUCKET_BYTES_MAX
 from safetensors.torch import load_file, save_file
 
 from gateway.weight_sender import WeightSender
@@ -39,10 +40,21 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def receive(port: int, rank: int, group_size: int, deadline_s: float = 20.0) -> Received:
+def receive(
+    port: int,
+    rank: int,
+    group_size: int,
+    deadline_s: float = 20.0,
+    *,
+    is_told: bool = True,
+    problem: str = "",
+) -> Received:
     seat = Seat(rank=rank, group_size=group_size, deadline_s=deadline_s)
     transfer = Transfer(transport="gloo", port=port, seat=seat, device=torch.device("cpu"))
-    return {name: tensor.clone() for name, tensor in transfer.tensors()}
+    received = {name: tensor.clone() for name, tensor in transfer.tensors()}
+    if is_told:
+        transfer.say_ended(problem)
+    return received
 
 
 def an_order(swap_id: str, num_workers: int, deadline_s: float = 20.0) -> dict[str, object]:
@@ -65,6 +77,43 @@ async def test_every_worker_gets_every_tensor_to_the_bit_again_and_again(
                 assert got.keys() == expected.keys()
                 assert all(got[name].dtype == tensor.dtype for name, tensor in expected.items())
                 assert all(torch.equal(got[name], tensor) for name, tensor in expected.items())
+
+
+async def test_the_sender_waits_until_a_worker_has_made_what_it_needs_of_the_weights(
+    sender: WeightSender, weights: Path
+) -> None:
+    order = an_order("slow", 1, deadline_s=2.0)
+    with ThreadPoolExecutor() as threads:
+        port = await sender.offer(order, weights)
+        received = await asyncio.wrap_future(threads.submit(receive, port, 1, 2, is_told=False))
+        assert len(received) == 4, "every tensor came"
+        with pytest.raises(UnavailableError):
+            await sender.sent("slow")
+
+
+async def test_what_a_worker_could_not_stage_is_said_by_the_sender(
+    sender: WeightSender, weights: Path
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        port = await sender.offer(an_order("bad", 2), weights)
+        fine = threads.submit(receive, port, 1, 3)
+        bad = threads.submit(receive, port, 2, 3, problem="ValueError: no such tensor")
+        with pytest.raises(UnavailableError, match="no such tensor") as refused:
+            await sender.sent("bad")
+        assert refused.value.reason == "engine_failed"
+        assert len(fine.result()) == len(bad.result()) == 4
+
+
+async def test_many_buckets_arrive_in_their_order(sender: WeightSender, tmp_path: Path) -> None:
+    rows = BUCKET_BYTES_MAX // (4 * 1024) // 3  # three tensors fill a bucket
+    expected = {f"layer.{n}": torch.full((rows, 1024), float(n)) for n in range(20)}
+    save_file(expected, tmp_path / "model.safetensors")
+    with ThreadPoolExecutor() as threads:
+        port = await sender.offer(an_order("large", 1), tmp_path)
+        got = await asyncio.wrap_future(threads.submit(receive, port, 1, 2))
+        assert await sender.sent("large") == sum(tensor.nbytes for tensor in expected.values())
+    assert got.keys() == expected.keys()
+    assert all(torch.equal(got[name], tensor) for name, tensor in expected.items())
 
 
 async def test_a_worker_that_never_comes_ends_the_transfer_at_its_deadline(

@@ -47,8 +47,10 @@ def a_candidate(export: Path, **changes: Any) -> CandidateTrained:
 async def test_a_candidate_trained_from_what_serves_is_taken_once(export: Path) -> None:
     ahead = Ahead()
     assert ahead.hear(a_candidate(export))
-    content = await ahead.take(SERVING)
-    assert content is not None
+    taken = await ahead.take(SERVING)
+    assert taken is not None
+    content, folder = taken
+    assert folder == export
     assert (content.artifact_uri, content.content_sha256) == (
         export.as_uri(),
         manifest_of(export).content_sha256,
