@@ -3,17 +3,17 @@
 Not a cache of the state: what is forgotten here is read again.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from schemas.bus import Reader, Record, Resolver
 from schemas.errors import ConflictError
 from schemas.events import Event
 from schemas.records import Place
-from streams.outputs import EVENT_BYTES, Timed
+from streams.outputs import Timed
+from streams.recent import Recent
 
 RECENT_BYTES_MAX = 8 * 1024 * 1024
-"""Of events kept at hand, as memory; a call is usually reported on soon."""
+"""Of events kept at hand, as memory."""
 RANGE_GAP_MAX = 20
 """Offsets read for nothing rather than beginning another range."""
 
@@ -24,22 +24,13 @@ class ReadBack:
     def __init__(self, place: Place, reader: Reader, resolver: Resolver) -> None:
         """Read with a reader that nobody else uses meanwhile."""
         self._place, self._reader, self._resolver = place, reader, resolver
-        self.at_hand: dict[int, Timed | None] = {}
+        self._recent = Recent(RECENT_BYTES_MAX)
+        self.at_hand = self._recent.events
         """Recent events by offset: what most steps want, without asking."""
-        self._sizes: deque[tuple[int, int]] = deque()
-        self._recent_bytes = 0
 
     def remember(self, timed: Timed, size_bytes: int) -> None:
         """Keep an event at hand."""
-        if timed.offset in self.at_hand:
-            return
-        self.at_hand[timed.offset] = timed
-        self._sizes.append((timed.offset, size_bytes + EVENT_BYTES))
-        self._recent_bytes += size_bytes + EVENT_BYTES
-        while self._recent_bytes > RECENT_BYTES_MAX:
-            offset, forgotten_bytes = self._sizes.popleft()
-            del self.at_hand[offset]
-            self._recent_bytes -= forgotten_bytes
+        self._recent.keep(timed, size_bytes)
 
     async def fetch(self, offsets: Iterable[int]) -> dict[int, Timed | None]:
         """Give events by offset; None where the log no longer holds the record. Raises UnavailableError."""

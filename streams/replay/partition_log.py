@@ -4,32 +4,31 @@ What a step wants back is always there at once, so `needs` is never asked; an of
 hold reads as None, as one that a log has deleted does.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
 from schemas.codec import decode
-from streams.outputs import EVENT_BYTES, Timed
+from streams.outputs import Timed
+from streams.recent import Recent
 from streams.replay.spool import Spool, Spooled
 
 RECENT_BYTES_MAX = 32 * 1024 * 1024
-"""Of events kept at hand, as memory; a call is usually reported on soon."""
+"""Of events kept at hand, as memory."""
 
 
 class PartitionLog(Mapping[int, Timed | None]):
     """The events of one partition."""
 
     def __init__(self, spool: Spool, partition: int, recent_bytes_max: int = RECENT_BYTES_MAX) -> None:
-        self._spool, self._partition, self._recent_bytes_max = spool, partition, recent_bytes_max
-        self._recent: OrderedDict[int, tuple[Timed, int]] = OrderedDict()
-        self._recent_bytes = 0
+        self._spool, self._partition = spool, partition
+        self._recent = Recent(recent_bytes_max)
 
     def __contains__(self, offset: object) -> bool:
         """Answer for every offset: what is not there is known not to be there."""
         return isinstance(offset, int)
 
     def __getitem__(self, offset: int) -> Timed | None:
-        if offset in self._recent:
-            return self._recent[offset][0]
+        if offset in self._recent.events:
+            return self._recent.events[offset]
         found = self._spool.find(offset)
         return None if found is None else self._timed(found)
 
@@ -43,7 +42,7 @@ class PartitionLog(Mapping[int, Timed | None]):
         """Give the events in order, and keep the latest at hand."""
         for record in self._spool:
             timed = self._timed(record)
-            self._remember(timed, len(record.value))
+            self._recent.keep(timed, len(record.value))
             yield timed
 
     def _timed(self, record: Spooled) -> Timed:
@@ -54,10 +53,3 @@ class PartitionLog(Mapping[int, Timed | None]):
             offset=record.offset,
             key=record.key,
         )
-
-    def _remember(self, timed: Timed, size_bytes: int) -> None:
-        self._recent[timed.offset] = (timed, size_bytes + EVENT_BYTES)
-        self._recent_bytes += size_bytes + EVENT_BYTES
-        while self._recent_bytes > self._recent_bytes_max:
-            _, (_, forgotten_bytes) = self._recent.popitem(last=False)
-            self._recent_bytes -= forgotten_bytes
