@@ -27,7 +27,8 @@ from gateway.stage import Stage
 from gateway.swap import SwapParts
 from gateway.swap_metrics import SwapMetrics
 from gateway.swap_report import SwapReport
-from gateway.swapping import Swapping, SwappingParts
+from gateway.swapping import Swapping
+from gateway.swapping_parts import SwappingParts
 from gateway.transport import choose_transport
 from gateway.weight_routes import WeightRoutes
 from gateway.weight_sender import WeightSender

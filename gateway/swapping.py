@@ -5,23 +5,18 @@ docs/decisions/hot-swap.md says what follows which failure.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import structlog
 
 from gateway.adapters import Adapters
-from gateway.catalog import Catalog
-from gateway.engines import Engine, Engines
+from gateway.engines import Engine
 from gateway.holding import LOOK_S_MAX, BrokenEngineError, held, is_swappable, tidied
-from gateway.release_folders import ReleaseFolders
-from gateway.stage import Stage
 from gateway.staging_ahead import Ahead
-from gateway.swap import FinishError, Swap, SwapParts, Swapped
-from gateway.swap_report import SwapReport
-from gateway.target import Content, Target, newest, of_release, retry_delay_s, weights_of
+from gateway.swap import FinishError, Swap, Swapped
+from gateway.swapping_parts import SwappingParts
+from gateway.target import Content, Target, Wish, newest, of_release, retry_delay_s, weights_of
 from gateway.weight_routes import WeightRoutes
 from schemas.errors import ConflictError, ReefError, RejectedError
 from schemas.events import ArtifactKind, Event, Operation, ReleasePublished, SwapRequested, TrainingTarget
@@ -34,66 +29,6 @@ REST_S_MIN = 1.0
 """Between two looks, when a retry is due and no engine is there for it."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-
-class Chains(Protocol):
-    """Where chains of releases are remembered: the views."""
-
-    async def releases(self, scenario: str) -> list[Mapping[str, Any]]:
-        """Give a chain, newest first."""
-
-    async def latest(self, scenario: str) -> Mapping[str, Mapping[str, Any]]:
-        """Give the newest event of some kinds, `swapped` among them."""
-
-
-class Keeper(Protocol):
-    """Whoever starts an engine: the deployment."""
-
-    async def keep(self, folder: str) -> None:
-        """Start the engine from this folder from now on."""
-
-    async def restart(self) -> None:
-        """End the engine; it is started again from its folder."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwappingParts:
-    """What it works with."""
-
-    catalog: Catalog
-    """Scenarios and what serves in them."""
-    engines: Engines
-    """Open, and guarded."""
-    stage: Stage
-    """Puts releases in their places."""
-    folders: ReleaseFolders
-    """Brings releases here."""
-    swap: SwapParts
-    """How a swap is done."""
-    chains: Chains
-    """What the log says."""
-    report: SwapReport
-    """Says what happened."""
-    keepers: Mapping[str, Keeper]
-    """Who starts an engine, by its URL; nobody for one that is given by address."""
-    target_of: Callable[[ScenarioName], TrainingTarget]
-    """Decides which road a scenario's releases take."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Wish:
-    """What a scenario is to serve, and how that went."""
-
-    target: Target
-    """The release."""
-    num_failures: int = 0
-    """In a row."""
-    not_before_s: float = 0.0
-    """When to try again, by the loop's clock."""
-    told: ReleaseId | None = None
-    """The release of the last ModelSwapped."""
-    is_refused: bool = False
-    """Whether it was said once that the engines cannot swap."""
 
 
 class Swapping:

@@ -45,6 +45,22 @@ class Target(Content):
     """Of the model's tokenizer."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Wish:
+    """What a scenario is to serve, and how that went."""
+
+    target: Target
+    """The release."""
+    num_failures: int = 0
+    """In a row."""
+    not_before_s: float = 0.0
+    """When to try again, by the loop's clock."""
+    told: ReleaseId | None = None
+    """The release of the last ModelSwapped."""
+    is_refused: bool = False
+    """Whether it was said once that the engines cannot swap."""
+
+
 def of_release(scenario: str, row: Mapping[str, Any]) -> Target:
     """Read a release of a chain, as the views show it."""
     return Target(

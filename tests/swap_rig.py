@@ -24,7 +24,8 @@ from gateway.stage import Stage
 from gateway.swap import SwapParts
 from gateway.swap_metrics import SwapMetrics
 from gateway.swap_report import SwapReport
-from gateway.swapping import Keeper, Swapping, SwappingParts
+from gateway.swapping import Swapping
+from gateway.swapping_parts import Keeper, SwappingParts
 from gateway.weight_sender import WeightSender
 from schemas.artifacts import manifest_of
 from schemas.errors import RejectedError
