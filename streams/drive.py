@@ -7,35 +7,24 @@ Next: streams/session.py
 """
 
 import asyncio
-import os
 from collections import ChainMap, Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from struct import Struct
 from time import monotonic, time_ns
-from typing import Any, NoReturn
 
 import structlog
 
-from schemas.blobs import BlobStore
-from schemas.bus import (
-    BusLimits,
-    KafkaAccess,
-    Publisher,
-    Reader,
-    Record,
-    Resolver,
-    TransactionalPublisher,
-    rejection,
-)
+from schemas.bus import Reader, Record, TransactionalPublisher, rejection
 from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
 from schemas.events import ClockTicked, Event
 from schemas.records import Outgoing, Place
 from schemas.topics import REJECTED
-from streams.metrics import StreamMetrics
 from streams.outputs import Emitted, Fetched, FetchNeededError, FoldState, Output, Refused, Timed
+from streams.processor import Processor
 from streams.readback import ReadBack, timed_of
+from streams.surroundings import Surroundings
 
 BATCH_RECORDS_MAX = 1_000
 """Folded in one transaction."""
@@ -45,88 +34,17 @@ GATHER_S = 0.03
 """How long records wait for company: Faust delivers a few at a time, and a transaction has its price."""
 INBOX_RECORDS_MAX = 5_000
 """Beyond it Faust waits for the partition."""
-LOOK_S = 5.0
-"""How often a partition that hears nothing looks at its log: Faust once passed one over for a minute."""
 PATIENCE_S = 30.0
 """How long a partition tries without progress before the process ends."""
 RETRY_S = 0.5
 STEP_ATTEMPTS_MAX = 2
 """A step that breaks is tried again on the committed state; what breaks it twice is refused."""
 CLOSE_S = 15.0
-EXIT_BROKEN = 70
-"""The supervisor starts the process again."""
 HOPELESS = frozenset({"unknown_event_type", "unknown_topic", "log_truncated", "beyond_end", "kafka_refused"})
 """What trying again cannot mend: a person must act."""
 
 _LAST = Struct("<q")
 _log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processor:
-    """A fold and its topics: a row of the topology."""
-
-    name: str
-    """`session`, `batch` or `relay`, as in metrics."""
-    topic: str
-    """Its log."""
-    state_topic: str
-    """Where its entries go, into the partition of the input's number."""
-    outputs: tuple[str, ...]
-    """Topics it writes to; all of them must exist before it starts."""
-    new_state: Callable[[int, int], Any]
-    """Make an empty state, given the partition and how many there are."""
-    step: Callable[[Any, Timed, Fetched], tuple[Any, tuple[Output, ...]]]
-    """The fold's step."""
-    needs: Callable[[Any, Timed, Fetched], frozenset[int]]
-    """What a step wants read back."""
-    is_ticked: bool = False
-    """Whether time must be written into its log when nothing else is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What all partitions of a worker share."""
-
-    deployment: str
-    """Names groups and transactions."""
-    access: KafkaAccess
-    """The way to the log."""
-    blobs: BlobStore
-    """Where large fields are."""
-    resolver: Resolver
-    """From records to events."""
-    reader: Reader
-    """For read-backs and gaps, one at a time."""
-    reading: asyncio.Lock
-    """Held while the reader is used."""
-    opening: asyncio.Semaphore
-    """Partitions opened at once."""
-    ticker: Publisher
-    """Writes ticks."""
-    tick_s: float
-    """Least time between two ticks of a partition."""
-    metrics: StreamMetrics
-    """What is counted."""
-    is_assigned: Callable[[Place], bool]
-    """Whether Faust says that a partition is ours."""
-    end_process: Callable[[str], NoReturn]
-    """Ends everything at once: nothing uncommitted is lost, since the log has it."""
-    look_s: float = LOOK_S
-    """Least time between two looks of a partition that hears nothing."""
-    limits: BusLimits = field(default_factory=BusLimits)
-    """How long Kafka may take to answer a partition."""
-
-    @property
-    def group(self) -> str:
-        """Consumer group, for Faust and for lag displays."""
-        return f"{self.deployment}-streams"
-
-
-def end_process(why: str) -> NoReturn:
-    """End the process at once, for its supervisor to start again."""
-    _log.error("worker_ended", reason=why)
-    os._exit(EXIT_BROKEN)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from schemas.records import Place, Record
-from streams.drive import Partition, Processor, Surroundings
+from streams.drive import Partition
+from streams.processor import Processor
+from streams.surroundings import Surroundings
 
 
 class Ownership:

@@ -37,7 +37,7 @@ from schemas.topics import (
 )
 from streams import batch, relay, session
 from streams.batch_state import BatchState
-from streams.drive import Processor
+from streams.processor import Processor
 from streams.session_state import SessionState
 from streams.settings import WorkerSettings
 

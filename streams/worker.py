@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from schemas.blobs import open_blob_store
 from schemas.bus import Publisher, Reader, Resolver, SchemaLog
 from schemas.records import Place
-from streams.drive import Surroundings, end_process
 from streams.gauges import keep_measuring
 from streams.metrics import StreamMetrics, show_metrics
 from streams.ownership import Ownership
 from streams.settings import WorkerSettings
+from streams.surroundings import Surroundings, end_process
 from streams.topology import Listener, faust_app, processors, run_app
 from streams.watchdog import Watchdog
 

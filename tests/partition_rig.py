@@ -17,11 +17,13 @@ from schemas.events import Event, EventRejected
 from schemas.topic_admin import ensure_topics
 from schemas.topics import REJECTED, Cleanup, TopicSpec
 from streams import session
-from streams.drive import Partition, Processor, Surroundings
+from streams.drive import Partition
 from streams.metrics import StreamMetrics
 from streams.outputs import Emitted, Fetched, Output, Timed
+from streams.processor import Processor
 from streams.readback import timed_of
 from streams.session_state import SessionState
+from streams.surroundings import Surroundings
 from tests.streams_rig import a_conversation
 from tests.unit.streams.folding import a_configuration
 from tests.unit.streams.recipes import load

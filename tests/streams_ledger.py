@@ -26,8 +26,8 @@ from schemas.ids import ExperienceId, Receipt, ReportId
 from schemas.packed import tokens
 from schemas.topics import EXPERIENCE, INTERACTIONS, OUTCOMES, TRAINING
 from streams.batch_state import BatchState
-from streams.drive import Processor
 from streams.entries import is_pending
+from streams.processor import Processor
 from streams.session_state import SessionState
 from streams.topology import processors
 from tests.streams_rig import Rig, a_conversation

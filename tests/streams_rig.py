@@ -34,8 +34,8 @@ from schemas.events import (
 from schemas.ids import ReleaseId, Session, Sha256, route_of_session
 from schemas.topic_admin import ensure_topics
 from schemas.topics import COMMANDS, EXPERIENCE, INTERACTIONS, OUTCOMES, REJECTED, TRAINING
-from streams.drive import Processor
 from streams.outputs import Emitted, Refused, Timed
+from streams.processor import Processor
 from streams.readback import timed_of
 from streams.topology import processors
 from tests.builders import a_release_published, a_training_failed

@@ -29,10 +29,11 @@ from schemas.partitions import partition_of
 from schemas.records import Place
 from schemas.topic_admin import ensure_topics
 from schemas.topics import INTERACTIONS, SESSION_STATE, key_of
-from streams.drive import Partition, Processor
+from streams.drive import Partition
 from streams.metrics import StreamMetrics
 from streams.outputs import Emitted, FoldState, Timed
 from streams.ownership import Ownership
+from streams.processor import Processor
 from streams.readback import ReadBack
 from streams.settings import WorkerSettings
 from streams.topology import processors
