@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -36,11 +36,10 @@ from gateway.swapping import Swapping
 from gateway.tree_answers import check_size
 from schemas.artifact_fetch import NUM_TREES_KEPT, TREES_FOLDER
 from schemas.bus import KafkaAccess, kafka_access
-from schemas.events import TrainingTarget
 from schemas.ids import ScenarioName
 from schemas.settings import ScenarioSettings, Settings
 from schemas.settings.receipt_keys import obtain_receipt_keys
-from schemas.settings.scenarios import Scenario, scenario_of, scenarios_of
+from schemas.settings.scenarios import Scenario, beside, scenario_of, scenarios_of
 from schemas.settings.secrets import kafka_login, tokens_of
 from schemas.settings.settings import process_environment
 
@@ -200,12 +199,8 @@ def keeping_options(settings: Settings, secrets: Secrets) -> KeepingOptions:
 
 
 def created_scenario(settings: Settings, name: ScenarioName) -> Scenario:
-    """Decide a scenario created by name: beside one that trains the engine's weights it only records."""
-    scenario = scenario_of(settings, ScenarioSettings(name=name))
-    is_taken = any(one.target is TrainingTarget.FULL for one in scenarios_of(settings))
-    if is_taken and scenario.target is TrainingTarget.FULL:
-        return replace(scenario, target=TrainingTarget.NONE)  # an engine has one set of weights (RULINGS 5)
-    return scenario
+    """Decide a scenario created by name."""
+    return beside(scenarios_of(settings), scenario_of(settings, ScenarioSettings(name=name)))
 
 
 def metrics_ports(settings: Settings) -> dict[str, int]:

@@ -24,7 +24,8 @@ WHY: Mapping[OutcomeReason, str] = MappingProxyType(
             "its line: report sooner, train smaller batches, or raise that limit"
         ),
         OutcomeReason.CANDIDATE_REJECTED: (
-            "the candidate trained from its batch failed the evaluation; nothing is wrong with the call"
+            "the candidate trained from its batch was not published: it failed the evaluation, or another "
+            "release took its place first; nothing is wrong with the call"
         ),
         OutcomeReason.OPTED_OUT: "the client forbade it with `x-reef-no-train`",
         OutcomeReason.NOT_TOKEN_EXACT: (

@@ -18,6 +18,7 @@ class Catalog:
     def __init__(self, names: Iterable[ScenarioName]) -> None:
         """Begin with those of the configuration."""
         self._states = {name: ScenarioState(name=name) for name in names}
+        self._configured = tuple(self._states)
 
     def __contains__(self, name: str) -> bool:
         return name in self._states
@@ -45,7 +46,8 @@ class Catalog:
         return state
 
     def _only(self, grant: Grant) -> ScenarioState:
-        names = self.names()
+        """The configured one, if it is one: what others created since changes no client's meaning."""
+        names = self._configured if len(self._configured) == 1 else self.names()
         if len(names) != 1:
             known = ", ".join(visible(grant, names)) or "none that this token may use"
             raise RejectedError(
@@ -68,8 +70,9 @@ class Catalog:
 def require_serving(state: ScenarioState) -> Serving:
     """Give what serves. Raises UnavailableError without a committed release."""
     if state.serving is None:
+        why = state.swap_problem or "start `reef release`, then retry"
         raise UnavailableError(
-            f"expected a release of scenario {state.name!r}, got none yet: start `reef release`, then retry",
+            f"expected a release of scenario {state.name!r} that serves, got none yet: {why}",
             reason="no_release",
         )
     return state.serving

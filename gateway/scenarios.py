@@ -19,7 +19,7 @@ from schemas.errors import RejectedError
 from schemas.events import Event, ScenarioConfigured, TrainingTarget
 from schemas.ids import ScenarioName, scenario_name
 from schemas.recipe import Recipe, Report, load_recipe
-from schemas.settings.scenarios import Scenario, recipe_of, scenario_configured
+from schemas.settings.scenarios import Scenario, beside, recipe_of, scenario_configured
 from schemas.settings.streams import StreamsSettings
 
 CREATED_BY_CALLS_MAX = 1_000
@@ -115,6 +115,7 @@ class Scenarios:
                 options=load_recipe(recipe).options_type.model_validate(options),
                 target=target,
             )
+            scenario = beside(self._options.configured, scenario)
             self._known[name] = KnownScenario(scenario=scenario, recipe=recipe_of(scenario))
         except (RejectedError, ValidationError) as error:
             _log.warning("scenario_not_usable", scenario=name, recipe=recipe, detail=str(error))

@@ -349,9 +349,12 @@ class Swapping:
         if wish.is_refused:
             return
         wish.is_refused = True
-        message = "expected a scenario that owns the engine's weights, got one that only records"
+        message = (
+            "expected a scenario that trains the engine's weights, got one beside it that only records: "
+        )
+        hint = "start a deployment whose configuration names it as the one with target full"
         await self._parts.report.failed(
-            wish.target, RejectedError(f"{message}: set its target", reason="engine_not_swappable")
+            wish.target, RejectedError(message + hint, reason="engine_not_swappable")
         )
 
     async def _tell(self, wish: Wish, engines: Sequence[str], swapped: Swapped) -> None:

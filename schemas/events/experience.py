@@ -29,7 +29,7 @@ class BatchState(StrEnum):
     TRAINED = "trained"
     """Its candidate was published."""
     REJECTED = "rejected"
-    """Its candidate failed the evaluation."""
+    """Its candidate was refused: by the evaluation, or as overtaken."""
     HELD = "held"
     """Its candidate waits for an operator."""
     WARMED_UP = "warmed_up"

@@ -29,7 +29,7 @@ class OutcomeReason(StrEnum):
     STALE = "stale"
     """The weights that wrote it lie too far behind the head."""
     CANDIDATE_REJECTED = "candidate_rejected"
-    """Its batch's candidate failed the evaluation."""
+    """Its batch's candidate was refused: by the evaluation, or as overtaken."""
     OPTED_OUT = "opted_out"
     """The client forbade it."""
     NOT_TOKEN_EXACT = "not_token_exact"

@@ -3,8 +3,8 @@
 A scenario with reef's recipe takes reef's options and its own over them, one with another recipe its own.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -55,6 +55,16 @@ def scenario_of(settings: Settings, written: ScenarioSettings) -> Scenario:
     options = load_recipe(recipe).options_type.model_validate(options_given(settings.reef, written))
     target = TrainingTarget(written.target or settings.training.target)
     return Scenario(name=written.name, recipe=recipe, options=options, target=target)
+
+
+def beside(configured: Iterable[Scenario], other: Scenario) -> Scenario:
+    """Let a scenario that no file names leave the engine's weights to the one of the file that trains them.
+
+    An engine has one set of weights (RULINGS 5): what would train them too only records.
+    """
+    full = TrainingTarget.FULL
+    is_taken = other.target is full and any(one.target is full for one in configured)
+    return replace(other, target=TrainingTarget.NONE) if is_taken else other
 
 
 def options_given(reef: ReefSettings, written: ScenarioSettings) -> dict[str, JsonValue]:
