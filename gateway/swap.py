@@ -113,19 +113,18 @@ class Swap:
             ReefError: nothing happened to the engines.
             FinishError: they are paused, and must be restarted; the gate is closed.
         """
-        began_s = self._begun_s()
-        num_bytes, pause_s, stage_s = None, 0.0, staged_ahead_s
-        if staged_ahead_s is not None:
-            num_bytes, pause_s = await self._swapped_in(target, flip)
-        if num_bytes is None:
+        began_s, stage_s = self._begun_s(), staged_ahead_s or 0.0
+        done = None if staged_ahead_s is None else await self._swapped_in(target, flip)
+        if done is None:
             await self._stage(target.swap_id, folder, is_wanted)
             stage_s = self._clock.time() - began_s
-            num_bytes, pause_s = await self._swapped_in(target, flip)
-        if num_bytes is None or stage_s is None:
+            done = await self._swapped_in(target, flip)
+        if done is None:
             raise UnavailableError(
                 "expected what was staged to be there still, it is gone: see the engine's log",
                 reason="engine_failed",
             )
+        num_bytes, pause_s = done
         resumed_s = self._clock.time()
         await asyncio.sleep(GAP_WATCH_S)
         return Swapped(
@@ -207,24 +206,29 @@ class Swap:
             if sending is not None:
                 stack.callback(sending.cancel)
             while is_wanted():
-                if sending is not None and await _has_ended(sending, LOOK_S):
-                    sending.result()
-                    if is_wanted():
-                        return
-                    break
-                workers = await self._workers()
-                failed = next((w for w in workers if w.phase not in ("staging", "ready")), None)
-                if failed is not None:
-                    if sending is not None and await _has_ended(sending, SETTLE_S_MAX):
-                        sending.result()
-                    raise not_staged(failed.detail or failed.phase)
-                if sending is None:
-                    if is_wanted() and all(worker.phase == "ready" for worker in workers):
-                        return
-                    await asyncio.sleep(FOLDER_LOOK_S)
+                if await self._has_staged(sending) and is_wanted():
+                    return
         raise ConflictError(
             "expected the release to be wanted still, got a newer request", reason="overtaken"
         )
+
+    async def _has_staged(self, sending: "asyncio.Task[int] | None") -> bool:
+        """Wait a while; whether all is staged, as the sender tells, or where there is none the workers."""
+        if sending is not None and await _has_ended(sending, LOOK_S):
+            sending.result()
+            return True
+        workers = await self._workers()
+        failed = next((w for w in workers if w.phase not in ("staging", "ready")), None)
+        if failed is not None:
+            if sending is not None and await _has_ended(sending, SETTLE_S_MAX):
+                sending.result()
+            raise not_staged(failed.detail or failed.phase)
+        if sending is not None:
+            return False
+        is_ready = all(worker.phase == "ready" for worker in workers)
+        if not is_ready:
+            await asyncio.sleep(FOLDER_LOOK_S)
+        return is_ready
 
     async def _workers(self) -> list[WorkerStaging]:
         looks = await self._all(lambda _, engine: engine.staging(self._left_s()))
@@ -234,11 +238,11 @@ class Swap:
         sender = self._parts.sender
         return None if sender is None else asyncio.create_task(sender.sent(swap_id))
 
-    async def _swapped_in(self, target: Target, flip: Callable[[], None]) -> tuple[int | None, float]:
-        """Steps 2 to 7, to their end; how many bytes were staged, None without all, and the pause in s."""
+    async def _swapped_in(self, target: Target, flip: Callable[[], None]) -> tuple[int, float] | None:
+        """Steps 2 to 7, to their end: bytes exchanged and seconds paused; None when a worker lacked them."""
         began_s = self._clock.time()
         num_bytes = await _uninterrupted(self._paused(target, flip))
-        return num_bytes, self._clock.time() - began_s
+        return None if num_bytes is None else (num_bytes, self._clock.time() - began_s)
 
     async def _paused(self, target: Target, flip: Callable[[], None]) -> int | None:
         for streams in self._streams():

@@ -1,4 +1,4 @@
-"""Shell: memory for weights on their way: two rooms for all, and what is free for too long goes back.
+"""Shell: memory for weights on their way: two rooms for all, and what no staging needs goes back.
 
 Fresh pages are dear: to touch a gigabyte of them for the first time takes up to a second, which is most of
 what a staging takes. So what one staging leaves is kept for the next, and no more than that.
