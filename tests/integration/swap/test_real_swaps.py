@@ -94,6 +94,17 @@ async def gateway(
         yield rig
 
 
+async def test_an_engine_on_a_cpu_rehearses_a_swap_before_it_serves(
+    engine: Engine, contents: list[Path], cache_dir: Path
+) -> None:
+    async with gateway(engine, contents, cache_dir, chain=0) as rig:
+        (worker,) = await WeightRoutes(engine.url, rig.engines.session).staging(10.0)
+        assert (worker.phase, worker.is_open) == ("idle", False)
+        assert await greedy(rig)
+    if find_device() == "cpu":
+        assert "reef: a swap was rehearsed in " in engine.daemon.launch.log_path.read_text()
+
+
 async def test_swaps_under_load_fail_nobody_and_bring_exactly_the_weights_that_were_asked_for(
     engine: Engine, contents: list[Path], cache_dir: Path
 ) -> None:
