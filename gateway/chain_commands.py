@@ -1,7 +1,7 @@
 """Shell: an operator's wish becomes a command in the log, and the answer is the release that it led to.
 
-Not the decision: the release service takes commands one by one, and may refuse. Which release answers which
-command is read from the chain: the first publication of that operation and target after the command.
+Not the decision: the release service takes commands one by one, and may refuse. A release names the command
+that asked for it, so that each command is answered by its own release, however often the same is asked for.
 """
 
 import asyncio
@@ -22,8 +22,6 @@ WAIT_S_MAX = 60.0
 """How long an answer waits for the publication."""
 RECHECK_S = 1.0
 """Longest rest between two looks at the chain."""
-CLOCKS_S_APART_MAX = 5.0
-"""Between this gateway and the release service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,7 @@ class ChainCommands:
 
     async def roll_back(self, wish: Wish, target: ReleaseId) -> Found:
         """Publish an older release's content again. Raises RejectedError, ConflictError, UnavailableError."""
-        command_id, since_us = await self._begin(wish)
+        command_id, asked_at_us = await self._begin(wish)
         rows = await self._views.releases(wish.scenario)
         if all(row["release_id"] != target for row in rows):
             raise RejectedError(
@@ -61,7 +59,7 @@ class ChainCommands:
             scenario=wish.scenario,
             target_release_id=target,
             expected_head_release_id=wish.expected_head_release_id,
-            requested_at_us=since_us,
+            requested_at_us=asked_at_us,
         )
         return await self._done(
             command,
@@ -73,7 +71,7 @@ class ChainCommands:
 
         Raises RejectedError, ConflictError, UnavailableError.
         """
-        command_id, since_us = await self._begin(wish)
+        command_id, asked_at_us = await self._begin(wish)
         known = await self._views.candidate(candidate)
         if known is not None and known["verdict"] != "held" and known["scenario"] == wish.scenario:
             raise ConflictError(
@@ -85,7 +83,7 @@ class ChainCommands:
             scenario=wish.scenario,
             candidate_id=candidate,
             expected_head_release_id=wish.expected_head_release_id,
-            requested_at_us=since_us,
+            requested_at_us=asked_at_us,
         )
         return await self._done(command, lambda row: row["operation"] == "promote" and _holds(row, candidate))
 
@@ -109,14 +107,13 @@ class ChainCommands:
         self, command: RollBackRelease | PromoteCandidate, answers: Callable[[Found], bool]
     ) -> Found:
         await self._recorder.append(command)
-        since_us = command.requested_at_us - CLOCKS_S_APART_MAX * 1e6
         try:
             async with asyncio.timeout(self._wait_s_max):
                 while True:
                     moved = asyncio.ensure_future(self._following.moved())
                     try:
                         await asyncio.sleep(0)  # so that what comes from here on is not missed
-                        if (row := await self._outcome(command, answers, since_us)) is not None:
+                        if (row := await self._outcome(command, answers)) is not None:
                             return row
                         await asyncio.wait({moved}, timeout=RECHECK_S)
                     finally:
@@ -129,18 +126,21 @@ class ChainCommands:
             ) from error
 
     async def _outcome(
-        self,
-        command: RollBackRelease | PromoteCandidate,
-        answers: Callable[[Found], bool],
-        since_us: float,
+        self, command: RollBackRelease | PromoteCandidate, answers: Callable[[Found], bool]
     ) -> Found | None:
         asked = await self._views.command(command.command_id)
         if asked is not None and asked["refusal"] is not None:
             refusal: Mapping[str, Any] = asked["refusal"]
             raise ConflictError(str(refusal["detail"]), reason=str(refusal["reason"]))
         rows = await self._views.releases(command.scenario)
-        matching = [row for row in rows if answers(row) and row["published_at_us"] >= since_us]
-        return matching[-1] if matching else None
+        found = next((row for row in rows if row.get("command_id") == command.command_id), None)
+        if found is not None and not answers(found):
+            raise ConflictError(
+                f"expected a new command_id, got {command.command_id!r}, which asked for something else: it "
+                f"led to release {found['release_seq']}",
+                reason="command_conflict",
+            )
+        return found
 
 
 def _holds(row: Found, candidate: CandidateId) -> bool:

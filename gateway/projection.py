@@ -176,6 +176,7 @@ def _release(record: Record, event: ReleasePublished) -> tuple[Statement, ...]:
         "candidate_id": event.candidate_id,
         "batch_ids": list(event.batch_ids),
         "rollback_target_release_id": event.rollback_target_release_id,
+        "command_id": event.command_id,
         "tokenizer_digest": event.tokenizer_digest,
         "published_at_us": event.published_at_us,
         "place": place_of(record),

@@ -152,6 +152,7 @@ def release_published(release: Release) -> ReleasePublished:
         candidate_id=head.candidate_id,
         batch_ids=head.batch_ids,
         rollback_target_release_id=head.rollback_target_release_id,
+        command_id=head.command_id,
         tokenizer_digest=head.tokenizer_digest,
         published_at_us=release.published_at_us,
     )

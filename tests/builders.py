@@ -383,6 +383,7 @@ def a_release_published(**changes: Any) -> ReleasePublished:
         "candidate_id": CANDIDATE_ID,
         "batch_ids": (BATCH_ID,),
         "rollback_target_release_id": None,
+        "command_id": CommandId("cmd-1"),
         "tokenizer_digest": SHA256,
         "published_at_us": TIME_US + 4_000_000,
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from schemas.events.candidates import ArtifactKind
-from schemas.ids import BatchId, CandidateId, ReleaseId, ScenarioName, Sha256, SwapId
+from schemas.ids import BatchId, CandidateId, CommandId, ReleaseId, ScenarioName, Sha256, SwapId
 
 
 class Operation(StrEnum):
@@ -118,6 +118,8 @@ class ReleasePublished:
     """The batches behind the candidate."""
     rollback_target_release_id: ReleaseId | None
     """Set on rollbacks only."""
+    command_id: CommandId | None
+    """The operator's command that asked for it; None for training, release 0, and what version 1 wrote."""
     tokenizer_digest: Sha256
     """Of the model's tokenizer."""
     published_at_us: int

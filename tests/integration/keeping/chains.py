@@ -48,8 +48,24 @@ def seen(rig: KeepingRig, scenario: str, num_releases: int) -> None:
         time.sleep(0.05)
 
 
+def led_to(command: RollBackRelease | PromoteCandidate, release_seq: int) -> Any:
+    """The release that a command asks for."""
+    changes: dict[str, Any] = {"command_id": command.command_id}
+    if isinstance(command, RollBackRelease):
+        changes |= {"operation": Operation.ROLLBACK, "rollback_target_release_id": command.target_release_id}
+    elif command.candidate_id.startswith("commit-"):
+        uri = f"lakefs://reef-{command.scenario}/{command.candidate_id}/"
+        candidate = CandidateId(f"candidate-{command.scenario}")
+        changes |= {"operation": Operation.PROMOTE, "candidate_id": candidate, "artifact_uri": uri}
+    else:
+        changes |= {"operation": Operation.PROMOTE, "candidate_id": command.candidate_id}
+    return a_release(command.scenario, release_seq, **changes)
+
+
 @contextmanager
-def a_release_service(access: KafkaAccess, folder: Path, scenario: str, *, refuses: bool) -> Iterator[None]:
+def a_release_service(
+    access: KafkaAccess, folder: Path, scenario: str, *, refuses: bool, release_seq: int = 2
+) -> Iterator[None]:
     """Answer the scenario's next command, as the release service will."""
 
     async def answer() -> None:
@@ -68,24 +84,8 @@ def a_release_service(access: KafkaAccess, folder: Path, scenario: str, *, refus
                 if refuses:
                     error = ConflictError("expected a restorable target", reason="not_restorable")
                     await publisher.publish(rejection(record, error, "release"))
-                elif isinstance(command, RollBackRelease):
-                    target = command.target_release_id
-                    await publisher.publish(
-                        a_release(
-                            scenario,
-                            2,
-                            operation=Operation.ROLLBACK,
-                            rollback_target_release_id=target,
-                        )
-                    )
-                elif command.candidate_id.startswith("commit-"):
-                    held: dict[str, str] = {"candidate_id": CandidateId(f"candidate-{scenario}")}
-                    held["artifact_uri"] = f"lakefs://reef-{scenario}/{command.candidate_id}/"
-                    await publisher.publish(a_release(scenario, 2, operation=Operation.PROMOTE, **held))
                 else:
-                    await publisher.publish(
-                        a_release(scenario, 2, operation=Operation.PROMOTE, candidate_id=command.candidate_id)
-                    )
+                    await publisher.publish(led_to(command, release_seq))
                 return
 
     ready = threading.Event()

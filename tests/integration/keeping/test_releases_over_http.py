@@ -48,9 +48,9 @@ def test_releases_are_shown_newest_first_with_their_batches_and_calls(
     assert unknown.value.status == 404
 
 
-@pytest.mark.parametrize("wish", ["rollback", "promote", "promote by commit"])
+@pytest.mark.parametrize("what", ["rollback", "promote", "promote by commit"])
 def test_a_wish_is_answered_with_the_release_that_it_led_to(
-    rig: KeepingRig, topics: KafkaAccess, scenario: ScenarioName, tmp_path: Path, wish: str
+    rig: KeepingRig, topics: KafkaAccess, scenario: ScenarioName, tmp_path: Path, what: str
 ) -> None:
     candidate = CandidateId(f"candidate-{scenario}")
     held = a_candidate_evaluated(scenario=scenario, candidate_id=candidate, verdict=Verdict.HELD)
@@ -61,8 +61,8 @@ def test_a_wish_is_answered_with_the_release_that_it_led_to(
         "promote": {"candidate_id": candidate},
         "promote by commit": {"release_id": f"commit-{scenario}"},
     }
-    body = {**bodies[wish], "command_id": f"command-{scenario}"}
-    wish = wish.split()[0]
+    body = {**bodies[what], "command_id": f"command-{scenario}"}
+    wish = what.split()[0]
     client = ReefClient(rig.url)
     shown = client.get(f"/reef/scenarios/{scenario}/releases")["held"]
     assert [one["candidate_id"] for one in shown] == [candidate]
@@ -71,6 +71,13 @@ def test_a_wish_is_answered_with_the_release_that_it_led_to(
     assert (answer["release_id"], answer["release_seq"]) == (f"{scenario}-2", 2)
     again, _ = client.post(f"/reef/scenarios/{scenario}/{wish}", scenario, body)
     assert again == answer
+    with a_release_service(topics, tmp_path, scenario, refuses=False, release_seq=3):
+        answer, _ = client.post(f"/reef/scenarios/{scenario}/{wish}", scenario, bodies[what])
+    assert answer["release_seq"] == 3
+    other = {"release_id": f"{scenario}-1", "command_id": body["command_id"]}
+    with pytest.raises(ReefClientError, match="command_conflict") as reused:
+        client.post(f"/reef/scenarios/{scenario}/rollback", scenario, other)
+    assert reused.value.status == 409
     left = client.get(f"/reef/scenarios/{scenario}/releases")["held"]
     assert len(left) == (1 if wish == "rollback" else 0)
 

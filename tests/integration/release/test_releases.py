@@ -173,6 +173,7 @@ async def test_rollback_publishes_older_content_again_and_training_on_the_old_he
         first.artifact_uri,
     )
     assert back.rollback_target_release_id == first.release_id
+    assert back.command_id == command.command_id
     assert verdict.reasons == (VerdictReason.BASE_SUPERSEDED,)
     assert last.parent_release_id == back.release_id
     assert [release.seq for release in await rig.releases()] == [0, 1, 2, 3]
