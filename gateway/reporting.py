@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter
@@ -46,18 +46,6 @@ class ReportMetrics:
     def count(self, scenario: str, result: str, num_reports: int = 1) -> None:
         """Count reports."""
         self._reports.labels(scenario, result).inc(num_reports)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewId:
-    """An id that is to be taken: a report's or an imported call's."""
-
-    report_id: ReportId
-    """The id."""
-    content_sha256: Sha256
-    """Of what it names."""
-    where: str
-    """Where it stood in the request."""
 
 
 class CaughtUp(Protocol):

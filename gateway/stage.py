@@ -50,10 +50,6 @@ class Stage:
         weights = None if self._owner == target.scenario else self._weights
         self._put(target, engine_model or self._base_model, weights)
 
-    def take_away(self, name: ScenarioName) -> None:
-        """Answer nothing in a scenario: no engine is known to hold its release."""
-        self._catalog.add(name).serving = None
-
     def _put(self, target: Target, engine_model: str, weights: ReleaseId | None) -> None:
         self._catalog.add(target.scenario).serving = Serving(
             release_id=target.release_id,

@@ -28,11 +28,6 @@ class KafkaSecurity(Section):
         """Whether a name and a password are sent."""
         return self.protocol.startswith("SASL")
 
-    @property
-    def has_tls(self) -> bool:
-        """Whether the connection is encrypted."""
-        return self.protocol.endswith("SSL")
-
     @model_validator(mode="after")
     def _sasl_needs_both(self) -> Self:
         if self.has_sasl and (self.username_env is None or self.password_env is None):
