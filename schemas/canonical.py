@@ -3,8 +3,6 @@
 Not a general encoder: whole numbers beyond 2^53 - 1, NaN and infinity have no canonical form and are refused.
 """
 
-import json
-import math
 from hashlib import sha256
 from typing import Any
 
@@ -29,29 +27,6 @@ def canonical(value: Any) -> bytes:
         raise RejectedError(
             "expected JSON of a few hundred levels at most, got more: flatten it", reason="not_canonical"
         ) from error
-
-
-def read_canonical(data: bytes) -> Any:
-    """Read canonical JSON so that writing it again gives the same bytes.
-
-    A number such as 1e17 is written in digits; read as an integer it would be refused. Raises RejectedError.
-    """
-    try:
-        return json.loads(data, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError) as error:
-        raise RejectedError(f"expected JSON in UTF-8, got other: {error}", reason="not_canonical") from error
-
-
-def _whole(digits: str) -> int | float:
-    number = _finite(digits)
-    return int(digits) if abs(number) <= INTEGER_ABS_MAX else number
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {text:.40}")
-    return number
 
 
 def canonical_sha256(value: Any) -> Sha256:

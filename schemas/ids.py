@@ -142,11 +142,6 @@ def time_and_route_of(receipt: Receipt) -> tuple[int, Route]:
     return int.from_bytes(raw[:_TIME_BYTES], "big"), Route(raw[_TIME_BYTES:route_end].hex())
 
 
-def time_ms_of(receipt: Receipt) -> int:
-    """Read when the receipt was made, in milliseconds UTC. Raises RejectedError."""
-    return int.from_bytes(_receipt_bytes(receipt)[:_TIME_BYTES], "big")
-
-
 def _proof(scenario: ScenarioName, signed: bytes, key: bytes) -> bytes:
     return hmac.digest(key, framed(scenario) + signed, "sha256")[:_PROOF_BYTES]
 

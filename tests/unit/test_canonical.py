@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.canonical import canonical, canonical_sha256, read_canonical
+from schemas.canonical import INTEGER_ABS_MAX, canonical, canonical_sha256
 from schemas.errors import RejectedError
 from schemas.recipe import recipe_digest
 
@@ -111,24 +111,22 @@ def test_what_nests_without_end_is_refused() -> None:
         canonical(value)
 
 
+def read_back(data: bytes) -> Any:
+    """Read canonical JSON: 1e17 is written in digits, and an integer as large as that would be refused."""
+
+    def number(digits: str) -> int | float:
+        return int(digits) if abs(int(digits)) <= INTEGER_ABS_MAX else float(digits)
+
+    return json.loads(data, parse_int=number)
+
+
 @given(json_values)
 def test_reading_a_canonical_form_and_writing_it_again_changes_nothing(value: Any) -> None:
-    assert canonical(read_canonical(canonical(value))) == canonical(value)
+    assert canonical(read_back(canonical(value))) == canonical(value)
 
 
-def test_a_large_number_survives_being_read_again() -> None:
+def test_a_large_number_is_written_in_digits() -> None:
     assert canonical(1e17) == b"100000000000000000"
-    assert read_canonical(b"100000000000000000") == 1e17
-    assert isinstance(read_canonical(b"100000000000000000"), float)
-    assert read_canonical(b"9007199254740991") == 2**53 - 1
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"\xff", b"[1,]", b"[" * 100_000, b"NaN", b"-Infinity", b"1e999", b"9" * 400]
-)
-def test_what_is_no_json_is_refused(data: bytes) -> None:
-    with pytest.raises(RejectedError):
-        read_canonical(data)
 
 
 @given(st.dictionaries(st.text(), st.integers(-10, 10), min_size=2))

@@ -23,7 +23,7 @@ from schemas.ids import (
     route_of_import,
     route_of_session,
     scenario_name,
-    time_ms_of,
+    time_and_route_of,
     verify_receipt,
 )
 
@@ -67,7 +67,7 @@ def test_a_receipt_is_accepted_where_it_was_issued_and_tells_its_route_and_time(
     assert verify_receipt(receipt, scenario, [KEY]) == receipt
     assert is_receipt(receipt)
     assert route_of(receipt) == route
-    assert time_ms_of(receipt) == time_ms
+    assert time_and_route_of(receipt) == (time_ms, route)
     assert len(receipt) <= 64
 
 

@@ -14,11 +14,16 @@ from schemas.events import (
     InferenceCompleted,
     ScenarioConfigured,
 )
-from schemas.ids import Receipt, time_ms_of
+from schemas.ids import Receipt, time_and_route_of
 from schemas.packed import tokens
 from streams.outputs import Timed
 
 HOUR = 3_600_000_000
+
+
+def made_us(receipt: Receipt) -> int:
+    """When the call began, in microseconds."""
+    return time_and_route_of(receipt)[0] * 1_000
 
 
 @dataclass
@@ -47,7 +52,7 @@ class Heard:
 
     @property
     def made(self) -> int:
-        return time_ms_of(self.event.receipt) * 1_000
+        return made_us(self.event.receipt)
 
 
 @dataclass
@@ -110,7 +115,7 @@ class Oracle:
     def hear(self, event: InferenceCompleted, offset: int) -> None:
         if event.receipt in self.calls:
             return
-        if time_ms_of(event.receipt) * 1_000 < self.now - self.rules.dedup_us:
+        if made_us(event.receipt) < self.now - self.rules.dedup_us:
             self.facts.append(("refused", offset, "too_old"))
             return
         call = Heard(event, offset, self.now, self.now + self.rules.join_us)
@@ -259,7 +264,7 @@ class Oracle:
         if made is None:
             return
         is_quoted = set(made.receipts) & set(report.event.references)
-        first = time_ms_of(made.receipts[0]) * 1_000
+        first = made_us(made.receipts[0])
         if is_quoted or (report.is_session and first <= report.until):
             report.made.append(name)
             made.deadline = self.now + self.rules.dedup_us
