@@ -4,7 +4,6 @@ Not a tensor library: a packed array is plain `bytes` of a named kind, cut and h
 The same names mark the large fields of an event, which the claim check may move into a blob.
 """
 
-from collections.abc import Iterable
 from typing import NewType
 
 import numpy as np
@@ -24,26 +23,6 @@ Mask = NewType("Mask", bytes)
 """`u1`, 0 or 1."""
 
 BYTES_PER_TOKEN = 4
-
-
-def pack_tokens(token_ids: Iterable[int]) -> TokenIds:
-    """Pack ids of shape [token]. Raises OverflowError beyond 32 bits."""
-    return TokenIds(np.array(list(token_ids), dtype="<u4").tobytes())
-
-
-def pack_logprobs(logprobs: Iterable[float]) -> Logprobs:
-    """Pack logprobs of shape [token]."""
-    return Logprobs(np.array(list(logprobs), dtype="<f4").tobytes())
-
-
-def pack_temperatures(temperatures: Iterable[float]) -> Temperatures:
-    """Pack temperatures of shape [token]."""
-    return Temperatures(np.array(list(temperatures), dtype="<f4").tobytes())
-
-
-def pack_mask(mask: Iterable[int]) -> Mask:
-    """Pack a mask of zeros and ones of shape [token]."""
-    return Mask(bytes(mask))
 
 
 def num_tokens(packed: TokenIds | Logprobs | Temperatures) -> int:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from schemas import packed
 from schemas.events import EVENT_TYPES, Event
+from tests.builders import pack_logprobs, pack_mask, pack_temperatures, pack_tokens
 
 Kind = TypeVar("Kind")
 
@@ -24,10 +25,10 @@ _BY_HINT: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(LONG_MIN, LONG_MAX),
     float: finite_floats,
     bytes: st.binary(max_size=40),
-    packed.TokenIds: st.lists(st.integers(0, (1 << 32) - 1), max_size=40).map(packed.pack_tokens),
-    packed.Logprobs: st.lists(finite_f4, max_size=40).map(packed.pack_logprobs),
-    packed.Temperatures: st.lists(finite_f4, max_size=40).map(packed.pack_temperatures),
-    packed.Mask: st.lists(st.integers(0, 1), max_size=80).map(packed.pack_mask),
+    packed.TokenIds: st.lists(st.integers(0, (1 << 32) - 1), max_size=40).map(pack_tokens),
+    packed.Logprobs: st.lists(finite_f4, max_size=40).map(pack_logprobs),
+    packed.Temperatures: st.lists(finite_f4, max_size=40).map(pack_temperatures),
+    packed.Mask: st.lists(st.integers(0, 1), max_size=80).map(pack_mask),
     packed.JsonBytes: st.text(max_size=80).map(str.encode),
     packed.OriginalBytes: st.binary(max_size=80),
 }

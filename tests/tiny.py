@@ -14,9 +14,15 @@ from recipes.sao.recipe import SAOOptions
 from schemas.artifacts import manifest_of
 from schemas.events import BatchSealed, ExperienceAssembled
 from schemas.ids import BatchId, ExperienceId, derived_id
-from schemas.packed import pack_logprobs, pack_mask, pack_temperatures, pack_tokens
 from schemas.settings import TrainingSettings
-from tests.builders import a_batch_sealed, an_experience_assembled
+from tests.builders import (
+    a_batch_sealed,
+    an_experience_assembled,
+    pack_logprobs,
+    pack_mask,
+    pack_temperatures,
+    pack_tokens,
+)
 from trainers.batch import Batch
 from trainers.build import Blueprint
 from trainers.model import Lora

@@ -17,8 +17,8 @@ import orjson
 
 from schemas.codec import SCHEMAS, decode, encode, fingerprint
 from schemas.events import InferenceCompleted
-from schemas.packed import JsonBytes, pack_logprobs, pack_tokens
-from tests.builders import a_choice, an_inference
+from schemas.packed import JsonBytes
+from tests.builders import a_choice, an_inference, pack_logprobs, pack_tokens
 
 NUM_PROMPT_TOKENS, NUM_COMPLETION_TOKENS, BODY_BYTES = 2_000, 500, 4_096
 NUM_ROUNDS, CALLS_PER_ROUND = 60, 500

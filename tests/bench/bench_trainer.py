@@ -27,16 +27,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from deploy.embedded.model import prepare_model
 from deploy.settings import read_cache_dir
 from schemas.events import ArtifactKind, ExperienceAssembled, OptimizerState
-from schemas.packed import (
-    floats,
-    num_tokens,
-    pack_logprobs,
-    pack_mask,
-    pack_temperatures,
-    pack_tokens,
-    tokens,
-)
-from tests.builders import an_experience_assembled
+from schemas.packed import floats, num_tokens, tokens
+from tests.builders import an_experience_assembled, pack_logprobs, pack_mask, pack_temperatures, pack_tokens
 from tests.tiny import a_blueprint, alone, batch_of
 from trainers.batch import Batch
 from trainers.build import build

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from schemas.errors import UnavailableError
-from schemas.packed import pack_logprobs, pack_mask, pack_temperatures, pack_tokens
+from tests.builders import pack_logprobs, pack_mask, pack_temperatures, pack_tokens
 from tests.gpu.cuda import needs_cuda, on_cuda
 from tests.tiny import alone, random_experience
 from tests.trainer_runs import as_it_is, events_in, facts, go_on

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from schemas.events import ExperienceAssembled
 from schemas.ids import ExperienceId, derived_id
-from schemas.packed import floats, pack_logprobs, pack_mask, pack_temperatures, pack_tokens
-from tests.builders import an_experience_assembled
+from schemas.packed import floats
+from tests.builders import an_experience_assembled, pack_logprobs, pack_mask, pack_temperatures, pack_tokens
 from tests.conftest import EngineEndpoint
 from tests.learning.brief import QUESTIONS
 from tests.tiny import a_blueprint, alone, batch_of

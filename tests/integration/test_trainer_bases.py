@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from schemas.artifacts import read_manifest, verify_folder
 from schemas.ids import Sha256
-from schemas.packed import pack_logprobs
+from tests.builders import pack_logprobs
 from tests.tiny import a_batch, a_blueprint, alone, run_ranks, save_tiny_model
 from tests.trainer_runs import Alter, as_it_is, events_in, facts, go_on, path_of
 from trainers.batch import Batch

@@ -14,7 +14,7 @@ from torch.optim import AdamW
 from recipes.sao.objective import SAOObjective
 from recipes.sao.recipe import SAOOptions
 from schemas.errors import RejectedError, UnavailableError
-from schemas.packed import pack_temperatures
+from tests.builders import pack_temperatures
 from tests.tiny import a_batch, a_blueprint, alone, save_tiny_model
 from trainers.attention import SDPA
 from trainers.build import build

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from schemas.errors import RejectedError
-from schemas.packed import pack_logprobs, pack_temperatures
+from tests.builders import pack_logprobs, pack_temperatures
 from tests.tiny import a_batch, a_blueprint, alone, run_ranks, save_tiny_model
 from trainers.batch import Batch
 from trainers.build import build

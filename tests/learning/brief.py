@@ -11,8 +11,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from schemas.events import ExperienceAssembled
 from schemas.ids import ExperienceId, derived_id
-from schemas.packed import pack_logprobs, pack_mask, pack_temperatures, pack_tokens
-from tests.builders import an_experience_assembled
+from tests.builders import an_experience_assembled, pack_logprobs, pack_mask, pack_temperatures, pack_tokens
 
 CAPITALS = "France Japan Italy Spain Egypt Canada Peru India Kenya Norway Greece Brazil".split()
 SUMS = ((2, 3), (7, 5), (4, 9), (8, 6))

@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.packed import (
-    floats,
-    num_tokens,
-    pack_logprobs,
-    pack_mask,
-    pack_temperatures,
-    pack_tokens,
-    tokens,
-)
+from schemas.packed import floats, num_tokens, tokens
+from tests.builders import pack_logprobs, pack_temperatures, pack_tokens
 
 TOKEN_MAX = (1 << 32) - 1
 
@@ -39,22 +32,6 @@ def test_floats_are_four_bytes_each_and_come_back(numbers: list[float]) -> None:
         assert num_tokens(packed) == len(numbers)
         if not any(map(math.isnan, numbers)):
             assert packed == expected
-
-
-@given(st.lists(st.integers(0, 1)))
-def test_a_mask_is_a_byte_each(mask: list[int]) -> None:
-    assert list(pack_mask(mask)) == mask
-
-
-@pytest.mark.parametrize("token", [-1, TOKEN_MAX + 1])
-def test_a_token_beyond_32_bits_is_an_error(token: int) -> None:
-    with pytest.raises(OverflowError):
-        pack_tokens([token])
-
-
-def test_packing_takes_any_iterable_once() -> None:
-    assert pack_tokens(iter([1, 2])) == pack_tokens([1, 2])
-    assert pack_logprobs(iter([-1.0])) == pack_logprobs([-1.0])
 
 
 def test_a_view_of_a_packed_array_cannot_change_it() -> None:

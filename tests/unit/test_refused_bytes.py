@@ -20,7 +20,7 @@ from schemas.events import (
     EVENT_TYPES,
     Event,
 )
-from schemas.packed import Logprobs, Mask, Temperatures, TokenIds, pack_tokens
+from schemas.packed import Logprobs, Mask, Temperatures, TokenIds
 from tests.builders import (
     BUILDERS,
     a_candidate_trained,
@@ -31,6 +31,7 @@ from tests.builders import (
     a_training_sample,
     an_experience_assembled,
     an_inference,
+    pack_tokens,
 )
 from tests.strategies import LONG_MAX, LONG_MIN, events
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import RejectedError
 from schemas.events import BatchSealed, TrainingSample
-from schemas.packed import pack_logprobs, pack_mask, pack_tokens
-from tests.builders import a_training_sample, an_experience_assembled
+from tests.builders import a_training_sample, an_experience_assembled, pack_logprobs, pack_mask, pack_tokens
 from tests.tiny import a_batch, batch_of
 from trainers.batch import Batch, Samples, check, gather
 

@@ -9,7 +9,7 @@ from deploy.event_lines import LINE_CHARS_MAX, key_text, record_line, record_obj
 from schemas.codec import decode_without_blobs, encode, encode_claim_checked
 from schemas.errors import RejectedError
 from schemas.events import EVENT_TYPES, Event
-from schemas.packed import JsonBytes, pack_logprobs, pack_mask, pack_tokens
+from schemas.packed import JsonBytes
 from schemas.records import Record
 from tests.builders import (
     BUILDERS,
@@ -18,6 +18,9 @@ from tests.builders import (
     an_event_rejected,
     an_experience_assembled,
     an_inference_completed,
+    pack_logprobs,
+    pack_mask,
+    pack_tokens,
 )
 
 SECRET = "the text nobody may find"

@@ -28,14 +28,21 @@ from schemas.ids import (
     mint_receipt,
     route_of_session,
 )
-from schemas.packed import JsonBytes, pack_logprobs, pack_tokens
+from schemas.packed import JsonBytes
 from schemas.partitions import partition_of
 from schemas.topics import key_of
 from streams import batch, session
 from streams.batch_state import BatchState
 from streams.outputs import Counted, Emitted, Fetched, FoldState, Output, Refused, Timed
 from streams.session_state import SessionState
-from tests.builders import a_feedback_reported, a_sampling, a_scenario_configured, an_inference_completed
+from tests.builders import (
+    a_feedback_reported,
+    a_sampling,
+    a_scenario_configured,
+    an_inference_completed,
+    pack_logprobs,
+    pack_tokens,
+)
 from tests.unit.streams.recipes import load
 
 SCENARIO = ScenarioName("capitals")

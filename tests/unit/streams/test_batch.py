@@ -18,7 +18,7 @@ from schemas.events import (
     TrainingTarget,
 )
 from schemas.ids import BatchId, CandidateId, ExperienceId, ReleaseId, Session, Sha256, derived_id
-from schemas.packed import JsonBytes, pack_logprobs, pack_mask, pack_temperatures, pack_tokens
+from schemas.packed import JsonBytes
 from streams import batch_state
 from tests.builders import (
     a_batch_settled,
@@ -27,6 +27,10 @@ from tests.builders import (
     an_experience_assembled,
     an_experience_revised,
     an_experience_withdrawn,
+    pack_logprobs,
+    pack_mask,
+    pack_temperatures,
+    pack_tokens,
 )
 from tests.unit.streams.folding import (
     HOUR_US,
