@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -34,8 +33,7 @@ def fastapi_app(lifespan: Lifespan | None = None) -> FastAPI:
     )
     app.router.default = _no_such_route
     app.add_exception_handler(ReefError, _answer_refusal)
-    app.add_exception_handler(HTTPException, _answer_http_exception)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_wrong_method)
     app.add_exception_handler(Exception, _answer_bug)
     return app
 
@@ -45,15 +43,12 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
     return _problem_response(request, problem_of(error))
 
 
-async def _answer_http_exception(request: Request, error: Exception) -> Response:
+async def _answer_wrong_method(request: Request, error: Exception) -> Response:
+    """Answer the one refusal that Starlette raises here: routes read queries and bodies themselves."""
     assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        allowed = _methods_of(request)
-        return _problem_response(
-            request, problem_of(WrongMethodError(request.method, request.url.path, allowed))
-        )
-    message = f"expected a request that this route can read, got: {error.detail}: correct it"
-    return _problem_response(request, Problem(status=error.status_code, code="bad_request", message=message))
+    assert error.status_code == 405, error
+    refusal = WrongMethodError(request.method, request.url.path, _methods_of(request))
+    return _problem_response(request, problem_of(refusal))
 
 
 def has_route(app: FastAPI, scope: Scope) -> bool:
@@ -69,16 +64,6 @@ def _methods_of(request: Request) -> set[str]:
         for route in request.app.router.routes
         if route.matches({**request.scope, "method": method})[0] is Match.FULL
     }
-
-
-async def _answer_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    param = ".".join(str(part) for part in first["loc"][1:])
-    message = f"expected {param or 'the body'} as documented, got a value where: {first['msg']}: correct it"
-    return _problem_response(
-        request, Problem(status=400, code="bad_field", message=message, param=param or None)
-    )
 
 
 def exchange_of(request: Request) -> Exchange:
