@@ -1,5 +1,7 @@
 """SAO without tensors: rewards, groups, and which experiences make a batch."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +13,14 @@ from recipes.sao.recipe import CODING, SAOOptions, SAORecipe, paper_options
 from schemas.events import ArtifactKind
 from schemas.ids import ExperienceId
 from schemas.recipe import Pending, Recipe, Report, load_recipe
+from schemas.settings.load import load_settings
+from schemas.settings.scenarios import scenarios_of
 from tests.builders import an_experience_assembled
 from tests.recipe_contract import RECIPE_CHECKS, RecipeCheck
 
 SAO = "recipes.sao.recipe:SAORecipe"
 EXAMPLE = "tests.example_recipe:ThumbsRecipe"
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
 @pytest.mark.parametrize("path", [SAO, EXAMPLE])
@@ -58,6 +63,15 @@ def test_the_paper_has_a_value_model_of_its_own_warmed_up_for_ten_batches() -> N
     options = paper_options()
     assert (options.critic, options.critic_warmup_batches) == ("separate", 10)
     assert (options.eps_low, options.eps_high) == (0.3, 5.0)
+
+
+def test_the_page_on_recipes_says_how_to_ask_for_the_papers_options(tmp_path: Path) -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = [text for text in examples if "critic" in text]
+    file = tmp_path / "serve.yaml"
+    file.write_text(example, encoding="utf-8")
+    (scenario,) = scenarios_of(load_settings(file).settings)
+    assert scenario.options == paper_options()
 
 
 @pytest.mark.parametrize("alone", [{"eps_low": 0.3}, {"eps_high": 5.0}])
