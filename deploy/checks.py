@@ -9,17 +9,17 @@ from typing import Literal
 
 from schemas.settings import Settings
 
-GIB = 1024**3
+GB = 10**9
 
 PYTHON_VERSION = (3, 11)
 JAVA_VERSION_MIN = 17
 GO_VERSION_MIN = (1, 21)  # since then Go fetches the version that go.mod names
 MAVEN_VERSION_MIN = (3, 6)
-DISK_BYTES_FIRST = 20 * GIB
-"""Two Python environments with torch, their downloads, jars, Go's modules."""
-DISK_BYTES_LATER = 2 * GIB
-MEMORY_BYTES_MIN = 8 * GIB
-"""The engine on a CPU with the small model takes 6 GB, Kafka and lakeFS one."""
+DISK_BYTES_FIRST = 25 * GB
+"""As the README says: two Python environments with torch, their downloads, jars, Go's modules, the demo."""
+DISK_BYTES_LATER = 2 * GB
+MEMORY_BYTES_MIN = 12 * GB
+"""As the README says, for the demo: the engine on a CPU takes 6 GB of it, Kafka and lakeFS one."""
 
 ADVICE_JDK = (
     f"install a JDK of {JAVA_VERSION_MIN} or later, on Debian by `apt-get install openjdk-17-jdk-headless`"
@@ -123,18 +123,18 @@ def _go(facts: Facts) -> Sequence[Verdict]:
 def _disk(facts: Facts) -> Sequence[Verdict]:
     is_made = facts.has_jars and facts.has_lakefs and facts.has_engine
     expected_bytes = DISK_BYTES_LATER if is_made else DISK_BYTES_FIRST
-    found = f"{facts.disk_free_bytes / GIB:.0f} GiB free"
+    found = f"{facts.disk_free_bytes // GB} GB free"
     if facts.disk_free_bytes >= expected_bytes:
         return [Verdict(name="disk", outcome="ok", found=found)]
-    advice = f"free {expected_bytes // GIB} GiB, or set REEF_CACHE to a folder on a larger disk"
+    advice = f"free {expected_bytes // GB} GB, or set REEF_CACHE to a folder on a larger disk"
     return [Verdict(name="disk", outcome="missing", found=found, advice=advice)]
 
 
 def _memory(facts: Facts) -> Sequence[Verdict]:
-    found = f"{facts.memory_bytes / GIB:.0f} GiB"
+    found = f"{facts.memory_bytes // GB} GB"
     if facts.memory_bytes >= MEMORY_BYTES_MIN or not facts.settings.inference.is_embedded:
         return [Verdict(name="memory", outcome="ok", found=found)]
-    advice = f"use a machine with {MEMORY_BYTES_MIN // GIB} GiB, or set inference.engine to an address"
+    advice = f"use a machine with {MEMORY_BYTES_MIN // GB} GB, or set inference.engine to an address"
     return [Verdict(name="memory", outcome="warning", found=found, advice=advice)]
 
 
