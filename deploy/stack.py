@@ -11,6 +11,7 @@ from deploy.embedded.engine import Engine, EngineOptions
 from deploy.embedded.engine_environment import Device, find_device
 from deploy.embedded.kafka import Kafka, KafkaOptions
 from deploy.embedded.lakefs import Lakefs, LakefsOptions
+from deploy.progress import shown_step
 from schemas.settings import Settings
 
 STACK_NAMES = ("kafka", "lakefs", "engine")
@@ -60,6 +61,13 @@ def compose_stack(settings: Settings, *, cache_dir: Path, without: Collection[st
         lakefs=Lakefs(lakefs) if settings.lakefs.is_embedded and "lakefs" not in without else None,
         engine=Engine(engine) if settings.inference.is_embedded and "engine" not in without else None,
     )
+
+
+def prepare_stack(stack: Stack) -> None:
+    """Fetch and build what its programs need and do not have yet, and show that it goes on."""
+    for program in stack.programs:
+        with shown_step(f"preparing {program.daemon.launch.name} (minutes the first time)"):
+            program.prepare()
 
 
 def num_adapters(settings: Settings) -> int:

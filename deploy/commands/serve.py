@@ -11,11 +11,10 @@ from rich.console import Console
 from deploy.background import join_supervisor, require_no_other, start_supervisor
 from deploy.configuration import ConfigFile, read_configuration
 from deploy.origin import Origin, origin_of
-from deploy.progress import shown_step
 from deploy.restarts import EMBEDDED, OWN_SERVICE
 from deploy.services import Deployment, compose_services, gateway_url
 from deploy.settings import read_cache_dir
-from deploy.stack import Stack, compose_stack
+from deploy.stack import Stack, compose_stack, prepare_stack
 from deploy.supervisor import Supervised, Supervisor
 from schemas.logs import configure_logs
 from schemas.settings import Settings
@@ -86,7 +85,7 @@ def serve_in_background(serving: Serving) -> None:
     state_dir = serving.settings.reef.state_dir.absolute()
     names = [one.name for stage in serving.stages() for one in stage]
     if not join_supervisor(state_dir, names, origin=serving.origin):
-        _prepare(serving.stack)
+        prepare_stack(serving.stack)
         start_supervisor(state_dir, ["serve", *serving.words])
     _say(serving.settings)
 
@@ -95,17 +94,11 @@ def serve_here(serving: Serving) -> None:
     """Be the supervisor."""
     state_dir = serving.settings.reef.state_dir.absolute()
     require_no_other(state_dir, serving.origin)
-    _prepare(serving.stack)
+    prepare_stack(serving.stack)
     logs = serving.settings.observability
     configure_logs(service="supervisor", log_format=logs.log_format, level=logs.log_level)
     _say(serving.settings)
     Supervisor(serving.stages(), state_dir=state_dir, origin=serving.origin).run()
-
-
-def _prepare(stack: Stack) -> None:
-    for program in stack.programs:
-        with shown_step(f"preparing {program.daemon.launch.name} (minutes the first time)"):
-            program.prepare()
 
 
 def _say(settings: Settings) -> None:

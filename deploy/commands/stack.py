@@ -15,7 +15,7 @@ from deploy.paper import paper
 from deploy.progress import shown_step
 from deploy.restarts import EMBEDDED
 from deploy.settings import read_cache_dir
-from deploy.stack import STACK_NAMES, Stack, compose_stack
+from deploy.stack import STACK_NAMES, Stack, compose_stack, prepare_stack
 from deploy.stack_status import StackStatus, look_at_stack
 from deploy.supervisor import Supervised, Supervisor
 from schemas.logs import configure_logs
@@ -37,7 +37,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="write one JSON object")]
 
 @app.command(context_settings=OVERRIDES_ALLOWED)
 def up(
-    context: typer.Context, config: ConfigFile = None, without: Without = None, foreground: Foreground = False
+    context: typer.Context,
+    config: ConfigFile = None,
+    without: Without = None,
+    foreground: Foreground = False,
+    as_json: AsJson = False,
 ) -> None:
     """Start what the configuration calls embedded, and come back when all of it answers.
 
@@ -47,17 +51,17 @@ def up(
     left_out = _known(without or [])
     stack = compose_stack(settings, cache_dir=read_cache_dir(), without=left_out)
     if foreground:
-        _prepare(stack)
+        prepare_stack(stack)
         _supervise(settings, stack)
         return
     state_dir = settings.reef.state_dir.absolute()
     names = [program.daemon.launch.name for program in stack.programs]
     if not join_supervisor(state_dir, names):
-        _prepare(stack)
+        prepare_stack(stack)
         words = [word for name in left_out for word in ("--without", name)]
         file = [] if config is None else ["--config", str(config)]
         start_supervisor(state_dir, ["stack", "up", "--foreground", *file, *words, *context.args])
-    _show(look_at_stack(settings))
+    _tell(look_at_stack(settings), as_json=as_json)
 
 
 @app.command(context_settings=OVERRIDES_ALLOWED)
@@ -73,11 +77,7 @@ def down(context: typer.Context, config: ConfigFile = None) -> None:
 def status(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Ask each dependency whether it answers."""
     settings = read_configuration(config, context.args).settings
-    found = look_at_stack(settings)
-    if as_json:
-        typer.echo(json.dumps(found))
-    else:
-        _show(found)
+    _tell(look_at_stack(settings), as_json=as_json)
 
 
 def _known(names: list[str]) -> list[str]:
@@ -87,17 +87,18 @@ def _known(names: list[str]) -> list[str]:
     return names
 
 
-def _prepare(stack: Stack) -> None:
-    for program in stack.programs:
-        with shown_step(f"preparing {program.daemon.launch.name} (minutes the first time)"):
-            program.prepare()
-
-
 def _supervise(settings: Settings, stack: Stack) -> None:
     logs = settings.observability
     configure_logs(service="supervisor", log_format=logs.log_format, level=logs.log_level)
     programs = [Supervised(program=program, policy=EMBEDDED) for program in stack.programs]
     Supervisor([programs], state_dir=settings.reef.state_dir.absolute()).run()
+
+
+def _tell(found: StackStatus, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        _show(found)
 
 
 def _show(found: StackStatus) -> None:

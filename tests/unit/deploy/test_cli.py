@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from deploy.cli import ENTRIES, Entry, main, run
+from deploy.cli import ENTRIES, Entry, build, main, run
 from deploy.log_reach import absent, short_name, topic_named
 from schemas.topics import REJECTED, TOPICS
 
@@ -33,6 +33,15 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert all(entry.name in said for entry in ENTRIES)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
+def test_every_command_that_answers_a_question_takes_json(entry: Entry) -> None:
+    command = typer.main.get_command(build(entry.name)).commands[entry.name]  # type: ignore[attr-defined]
+    below = getattr(command, "commands", {"": command})
+    silent = {name for name, one in below.items() if all("--json" not in p.opts for p in one.params)}
+    runs = {"serve", "trainer", "release", "gateway", "streams"}
+    assert silent == ({"down"} if entry.name == "stack" else {""} if entry.name in runs else set())
 
 
 @pytest.mark.parametrize("words", [[], *([entry.name] for entry in ENTRIES)], ids=" ".join)
