@@ -55,7 +55,7 @@ class Courier:
         self._producers: dict[int, asyncio.Queue[Carry | Close]] = {}
 
     async def run(self) -> None:
-        """Take errands; a bug in one ends the process, and the gateway starts another."""
+        """Take errands; a bug in one ends the process, and the gateway starts another; following lasts."""
         tasks: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while (errand := await self._frames.receive()) is not None:

@@ -32,6 +32,7 @@ from gateway.errands import (
 )
 from gateway.following import NOT_READ_YET
 from gateway.frames import Frames
+from gateway.lasting import Lasting
 from schemas.errors import ReefError, UnavailableError
 from schemas.records import Outgoing
 
@@ -59,11 +60,11 @@ class CourierProcess:
         self.pid: int | None = None
         """Of the process that runs now."""
         self._live, self._tried = asyncio.Event(), asyncio.Event()
+        self._work = Lasting(self._keep, log_event="courier_keeper_failed", on_bug=self._tried.set)
 
     async def __aenter__(self) -> Self:
         """Start one; what it is asked before it is ready waits for it."""
-        self._task = asyncio.create_task(self._keep())
-        self._task.add_done_callback(_shout)
+        self._work.begin()
         await self._tried.wait()
         return self
 
@@ -71,8 +72,7 @@ class CourierProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._work.end()
 
     @property
     def problem(self) -> str | None:
@@ -202,11 +202,6 @@ class CarriedProducer:
         """Queue records behind those before them; the answer comes when Kafka has all, or why it has not."""
         errand = self._courier.next_errand()
         return self._courier.begun(Carry(errand=errand, producer=self._number, records=tuple(records)))
-
-
-def _shout(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("courier_lost", exc_info=task.exception())  # a bug of ours: calls go on, and Kafka waits
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

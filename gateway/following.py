@@ -12,6 +12,7 @@ from typing import Self
 
 import structlog
 
+from gateway.lasting import Lasting
 from gateway.projection import Seen
 from gateway.views import Views
 from schemas.bus import BusLimits, KafkaAccess, Place, Reader, Record, Resolver, SchemaLog
@@ -29,6 +30,7 @@ TELL_EVERY_S = 1.0
 """Least time between two words on how old the views are."""
 
 NOT_READ_YET = "expected the log to be read, got no answer from Kafka yet"
+FOLLOWER_FAILED = "expected the log to be read, the reading failed: see views_follower_failed in the log"
 RARE = BusLimits(fetch_wait_ms=500)
 """Of topics where little comes: an event is handed out at once, and silence costs two requests a second."""
 OFTEN = BusLimits(fetch_wait_ms=250, fetch_bytes_min=1024 * 1024)
@@ -66,6 +68,9 @@ class Following:
         self._live = asyncio.Event()
         self._moved = asyncio.Condition()
         self._problem: str | None = NOT_READ_YET
+        self._work = Lasting(
+            self._run, log_event="views_follower_failed", on_bug=lambda: self._find(FOLLOWER_FAILED)
+        )
 
     def listen(self, listener: Listener) -> None:
         """Have events told to somebody; call it before this is opened."""
@@ -76,14 +81,13 @@ class Following:
         self._watch = watch
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
+        self._work.begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._work.end()
 
     @property
     def problem(self) -> str | None:

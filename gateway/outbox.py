@@ -18,6 +18,7 @@ from typing import Self
 
 import structlog
 
+from gateway.lasting import Lasting
 from gateway.outbox_metrics import OutboxMetrics
 from gateway.outbox_rows import Durability, OutboxRows, row_of
 from gateway.outbox_writer import ROWS_HERE_MAX, OutboxWriter, WhenFull
@@ -30,8 +31,6 @@ NEARLY_FULL = 0.98
 """Dropping frees a hundredth of the limit, so that a full outbox stays above this share."""
 DRAIN_S_MAX = 20.0
 """How long a clean stop waits for Kafka; what remains is shipped at the next start."""
-RESTART_S = 5.0
-"""Rest before a sender that died of a bug of ours begins again."""
 CHECKPOINT_S = 0.5
 """How often the journal is moved into the file, beside the writer."""
 JOURNAL_BYTES_MAX = 256 * 1024 * 1024
@@ -99,7 +98,6 @@ class Outbox:
         )
         self._emptied = asyncio.Event()
         self._senders = [LaneSender(lane, carrier) for lane in range(self._read.num_lanes)]
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = True
         self._metrics.watch(
             num_rows=lambda: self.num_events,
@@ -110,10 +108,12 @@ class Outbox:
         )
         _log.info("outbox_opened", num_events=self.num_events, size_bytes=self.size_bytes)
         self._writer.start()
-        for sender in self._senders:
-            sender.wake()
-            self._spawn(sender)
-        self._checkpoints = asyncio.create_task(self._move_journal())
+        self._works = [
+            *(self._sending(sender) for sender in self._senders),
+            Lasting(self._move_journal, log_event="outbox_journal_failed"),
+        ]
+        for work in self._works:
+            work.begin()
         self._on_committed()
 
     async def __aexit__(
@@ -122,9 +122,7 @@ class Outbox:
         """Wait for Kafka a while, then close; what remains is shipped at the next start."""
         await self.drain(DRAIN_S_MAX)
         self._is_open = False
-        for task in (*self._tasks, self._checkpoints):
-            task.cancel()
-        await asyncio.gather(*self._tasks, self._checkpoints, return_exceptions=True)
+        await asyncio.gather(*(work.end() for work in self._works))
         await self._writer.stop()
         await asyncio.to_thread(self._close_files)
         _log.info("outbox_closed", num_events=self.num_events, size_bytes=self.size_bytes)
@@ -210,24 +208,14 @@ class Outbox:
             for sender in self._senders:
                 sender.wake()
 
-    def _spawn(self, sender: LaneSender) -> None:
-        task = asyncio.create_task(sender.run())
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._on_ended, sender))
-
-    def _on_ended(self, sender: LaneSender, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or not self._is_open:
-            return
-        # A bug of ours: it is shouted, and the lane goes on later, since answers must not end with it.
-        self._metrics.send_failed("bug")
-        _log.error("outbox_sender_failed", exc_info=task.exception())
-        asyncio.get_running_loop().call_later(RESTART_S, self._respawn, sender)
-
-    def _respawn(self, sender: LaneSender) -> None:
-        if self._is_open:
+    def _sending(self, sender: LaneSender) -> Lasting:
+        async def send() -> None:
             sender.wake()
-            self._spawn(sender)
+            await sender.run()
+
+        return Lasting(
+            send, log_event="outbox_sender_failed", on_bug=lambda: self._metrics.send_failed("bug")
+        )
 
     async def _move_journal(self) -> None:
         was_empty = True

@@ -326,7 +326,7 @@ class BuggyLog(MemoryLog):
 async def test_a_bug_in_a_sender_is_shouted_and_the_lane_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.outbox.RESTART_S", 0.01)
+    monkeypatch.setattr("gateway.lasting.RESTART_S", 0.01)
     log, registry = BuggyLog(), CollectorRegistry()
     async with an_outbox(tmp_path, log, registry=registry) as outbox:
         await outbox.append(a_report(1))
