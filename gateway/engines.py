@@ -33,6 +33,8 @@ WATCH_S = 1.0
 """How often one that is up is looked at; none ends and starts again within it."""
 HEALTH_S_MAX = 3.0
 """How long an engine may take to say that it is well; slower is neither up nor down."""
+PROBE_REST_FIRST_S, PROBE_REST_S_MAX = 5.0, 60.0
+"""Between two tries to find out which logprobs an engine gives."""
 ASIDE_S_MAX = 30.0
 """Deadline of questions that are no client's."""
 
@@ -170,6 +172,7 @@ class Engines:
     def _on_down(self, engine: Engine) -> None:
         if not engine.is_down:
             engine.is_down = True
+            engine.logprobs_mode = UNKNOWN_LOGPROBS  # it may come back with other flags
             _log.warning("engine_down", engine=engine.url)
             self._look_after(engine)
 
@@ -209,15 +212,25 @@ class Engines:
             self._guard()
         await self._learn(engine)
         _log.info("engine_up", engine=engine.url, logprobs_mode=engine.logprobs_mode)
+        rest_s = PROBE_REST_FIRST_S
+        while engine.logprobs_mode == UNKNOWN_LOGPROBS and not engine.is_down:
+            await asyncio.sleep(rest_s)
+            rest_s = min(2 * rest_s, PROBE_REST_S_MAX)
+            await self._learn(engine)
 
     async def _learn(self, engine: Engine) -> None:
+        """Find out which logprobs it gives; one that is busy or says nothing of use is asked again later."""
+        if engine.logprobs_mode != UNKNOWN_LOGPROBS:
+            return
         try:
             names = await self.model_names(engine)
-            if engine.logprobs_mode == UNKNOWN_LOGPROBS:
-                engine.logprobs_mode = await self.probe(engine, names[0])
+            mode, reason = await self.probe(engine, names[0]), "undecided"
         except (UnavailableError, RejectedError) as error:
-            _log.warning("engine_not_probed", engine=engine.url, reason=error.reason)
-            return
+            mode, reason = UNKNOWN_LOGPROBS, error.reason
+        if mode == UNKNOWN_LOGPROBS:
+            _log.warning("engine_not_probed", engine=engine.url, reason=reason)
+        elif not engine.is_down:
+            engine.logprobs_mode = mode
 
     async def _health(self, engine: Engine) -> bool | None:
         """Whether an engine answers; None when it is too slow to say."""
