@@ -8,13 +8,14 @@ Next: gateway/calls.py
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from fastapi import FastAPI
 
 from gateway.auth import Scope as Permission
 from gateway.auth import Token, authenticate, require_scope, scope_of
 from gateway.errors import BUG, Problem, WrongMethodError, error_body, no_such_route, problem_of
-from gateway.exchange import ClientLeftError, Exchange, Header, Message, Receive, Scope, Send
+from gateway.exchange import Bodies, ClientLeftError, Exchange, Header, Message, Receive, Scope, Send
 from gateway.head import read_head
 from gateway.metrics import CallMetrics
 from gateway.request_log import RequestLog
@@ -45,13 +46,14 @@ class Gateway:
         self._tokens = tokens
         self._metrics = metrics
         self._log = log
+        self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or run the lifespan."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, self._bodies)
         self._metrics.opened()
         try:
             await self._answer(exchange, scope, receive, send)
@@ -63,6 +65,7 @@ class Gateway:
             self._log.failed(request_id=exchange.request_id, path=exchange.path[:PATH_CHARS_MAX])
             await self._refuse(exchange, BUG)
         finally:
+            exchange.close()
             self._close(exchange)
 
     async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +113,8 @@ class Gateway:
         if not exchange.request_id:
             exchange.identify(exchange.head)
         headers = tuple((n.encode("ascii"), v.encode("latin-1")) for n, v in problem.headers.items())
-        await exchange.respond(problem.status, error_body(problem, exchange.path), headers)
+        with suppress(ClientLeftError):
+            await exchange.respond(problem.status, error_body(problem, exchange.path), headers)
 
     def _close(self, exchange: Exchange) -> None:
         duration_s = time.perf_counter() - exchange.started_s

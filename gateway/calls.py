@@ -260,7 +260,7 @@ class Calls:
             case CallOutcome.UPSTREAM_FAILED:
                 # Left open on purpose: the server closes the connection, and no client takes it for the end.
                 call.exchange.result = outcome
-                await call.exchange.write(broken)
+                await call.exchange.break_off(broken)
             case _:
                 raise ClientLeftError
 

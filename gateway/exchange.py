@@ -26,22 +26,46 @@ Header = tuple[bytes, bytes]
 BODY_S_MAX = 60.0
 """How long a body may take to arrive."""
 BODY_TIMEOUT = "body_timeout"
+BODIES_BYTES_MAX = 1024**3
+"""Of all requests that are being answered; one alone may be larger."""
+LAST_S_MAX = 60.0
+"""How long a client may take to make room for the last piece of its answer."""
 JSON_TYPE: Header = (b"content-type", b"application/json")
 _STREAM_TYPE: Header = (b"content-type", b"text/event-stream; charset=utf-8")
 _TEXT_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _NO_CACHE: Header = (b"cache-control", b"no-cache")
 
 
+class Bodies:
+    """How many bytes of bodies are at hand, in the requests of one gateway."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.num_bytes = 0
+
+    def take(self, num_bytes: int, *, own_bytes: int) -> None:
+        """Take more of a body that has come so far. Raises RejectedError beside too much of others'."""
+        if self.num_bytes > own_bytes and self.num_bytes + num_bytes > BODIES_BYTES_MAX:
+            raise RejectedError(
+                f"expected at most {BODIES_BYTES_MAX} bytes of bodies at once, got more: "
+                "retry after the seconds of Retry-After",
+                reason="over_concurrency",
+            )
+        self.num_bytes += num_bytes
+
+
 class Exchange:
     """A request, its answer, and what the canonical line will say of both."""
 
     __slots__ = (
+        "_bodies",
         "_receive",
         "_send",
         "api",
         "first_byte_s",
         "grant",
         "head",
+        "is_sending",
         "is_started",
         "method",
         "num_bytes_in",
@@ -58,8 +82,9 @@ class Exchange:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bodies: Bodies) -> None:
         """Begin with a request whose headers have come."""
+        self._bodies = bodies
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self._receive = receive
@@ -70,6 +95,8 @@ class Exchange:
         self.started_s = time.perf_counter()
         self.started_at_us = time.time_ns() // 1000
         self.is_started = False
+        self.is_sending = False
+        """Whether a piece waits for its client to make room for it."""
         self.status = 0
         self.num_bytes_in = 0
         self.num_bytes_out = 0
@@ -114,10 +141,12 @@ class Exchange:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeftError
-            pieces.append(message.get("body", b""))
-            self.num_bytes_in += len(pieces[-1])
-            if self.num_bytes_in > bytes_max:
-                raise _too_large(self.num_bytes_in, bytes_max)
+            piece = message.get("body", b"")
+            if self.num_bytes_in + len(piece) > bytes_max:
+                raise _too_large(self.num_bytes_in + len(piece), bytes_max)
+            self._bodies.take(len(piece), own_bytes=self.num_bytes_in)
+            self.num_bytes_in += len(piece)
+            pieces.append(piece)
             has_more = message.get("more_body", False)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -127,14 +156,14 @@ class Exchange:
             pass
 
     async def respond(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
-        """Answer with a whole body of JSON."""
+        """Answer with a whole body of JSON. Raises ClientLeftError when the client does not take it."""
         await self._start(status, (JSON_TYPE, (b"content-length", b"%d" % len(body)), *headers))
-        await self._write(body, has_more=False)
+        await self._write_last(body, has_more=False)
 
     async def respond_text(self, status: int, body: bytes) -> None:
         """Answer with Prometheus' text form, the one thing here that is not JSON."""
         await self._start(status, (_TEXT_TYPE, (b"content-length", b"%d" % len(body))))
-        await self._write(body, has_more=False)
+        await self._write_last(body, has_more=False)
 
     async def start_stream(self, headers: Sequence[Header]) -> None:
         """Begin an answer that comes piece by piece."""
@@ -145,8 +174,16 @@ class Exchange:
         await self._write(data, has_more=True)
 
     async def end(self, data: bytes) -> None:
-        """Send the last piece."""
-        await self._write(data, has_more=False)
+        """Send the last piece. Raises ClientLeftError when the client does not take it."""
+        await self._write_last(data, has_more=False)
+
+    async def break_off(self, data: bytes) -> None:
+        """Send a last piece and no end. Raises ClientLeftError when the client does not take it."""
+        await self._write_last(data, has_more=True)
+
+    def close(self) -> None:
+        """Forget the body."""
+        self._bodies.num_bytes -= self.num_bytes_in
 
     async def _start(self, status: int, headers: Sequence[Header]) -> None:
         self.is_started = True
@@ -158,11 +195,20 @@ class Exchange:
         if self.first_byte_s is None and data:
             self.first_byte_s = time.perf_counter() - self.started_s
         self.num_bytes_out += len(data)
+        self.is_sending = True
         await self._send({"type": "http.response.body", "body": data, "more_body": has_more})
+        self.is_sending = False
+
+    async def _write_last(self, data: bytes, *, has_more: bool) -> None:
+        try:
+            async with asyncio.timeout(LAST_S_MAX):
+                await self._write(data, has_more=has_more)
+        except TimeoutError as error:
+            raise ClientLeftError from error
 
 
 class ClientLeftError(Exception):
-    """The client closed its connection before its answer was complete."""
+    """The client closed its connection before its answer was complete, or does not take it."""
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

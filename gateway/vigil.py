@@ -71,5 +71,5 @@ class Vigil:
 
     def _break_off(self, reason: Literal["left", "late"]) -> None:
         if self._reason is None:
-            self._reason = reason
+            self._reason = "left" if self._exchange.is_sending else reason  # it is the client that is slow
             self._task.cancel()

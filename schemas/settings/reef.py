@@ -130,7 +130,9 @@ class ReefSettings(Section):
         False, description="create a scenario when a request names an unknown one"
     )
     body_bytes_max: int = Field(8 * MIB, ge=1_024, description="largest request body; above it 413")
-    concurrency_max: int = Field(1_024, ge=1, description="requests at once; above it 429 with Retry-After")
+    concurrency_max: int = Field(
+        1_024, ge=1, description="calls being answered at once; above it 429 with Retry-After"
+    )
     outbox_bytes_max: int = Field(4_096 * MIB, ge=MIB, description="events kept on disk while Kafka is down")
     outbox_full: Literal["drop_oldest", "refuse"] = Field(
         "drop_oldest", description="at that limit: drop the oldest event, or refuse new calls with 503"

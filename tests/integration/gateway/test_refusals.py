@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -228,6 +229,27 @@ def test_more_calls_than_allowed_are_sent_away_for_a_while(upstream: ScriptedUps
         answer = http.post(CHAT, json=BODY)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "over_concurrency")
         assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_bodies_beyond_what_is_held_at_once_are_sent_away_for_a_while(
+    http: httpx.Client, gateway: GatewayRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.exchange.BODIES_BYTES_MAX", 1_000)
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as other:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2000\r\n\r\n"
+        other.sendall(head.encode() + b" " * 1_500)
+        ends_s = time.monotonic() + 20
+        answer = http.post(CHAT, json=BODY)
+        while answer.status_code == 200 and time.monotonic() < ends_s:
+            answer = http.post(CHAT, json=BODY)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "over_concurrency")
+    assert int(answer.headers["retry-after"]) >= 1
+    while answer.status_code == 429 and time.monotonic() < ends_s:
+        answer = http.post(CHAT, json=BODY)
+    assert answer.status_code == 200
+    large = {**BODY, "user": "x" * 2_000}
+    assert http.post(CHAT, json=large).status_code == 200, "one alone may be larger"
 
 
 def test_a_full_outbox_that_refuses_sends_new_calls_away(http: httpx.Client, gateway: GatewayRig) -> None:

@@ -110,6 +110,46 @@ async def test_a_stream_that_is_too_slow_breaks_at_the_deadline(upstream: Script
         assert b"engine_slow" in seen
 
 
+async def deaf_call(gateway: GatewayRig, body: Any) -> asyncio.StreamWriter:
+    """Send a call and read nothing of its answer."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port), limit=1)
+    sent = orjson.dumps(body)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(sent)}\r\n\r\n"
+    writer.write(head.encode() + sent)
+    await writer.drain()
+    return writer
+
+
+def script_for(asked: dict[str, Any]) -> Script:
+    """Answer `Hello` with more than sockets hold, and all else with a word."""
+    is_deaf = asked["messages"][0]["content"] == "Hello"
+    return Script(choices=(words(" ".join(["x" * 1_048_576] * 24)),)) if is_deaf else Script()
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_a_client_that_does_not_take_its_answer_holds_no_place_for_ever(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    monkeypatch.setattr("gateway.exchange.LAST_S_MAX", 0.2)
+    upstream.script = script_for
+    settings = with_settings(timeout_s=4.0, concurrency_max=1)
+    other = {**BODY, "messages": [{"role": "user", "content": "Are you there?"}]}
+    with running_gateway([upstream.url], settings=settings) as gateway:
+        writer = await deaf_call(gateway, {**BODY, "stream": is_stream})
+        call = await asyncio.to_thread(gateway.recorder.next_call)
+        assert call.outcome is (CallOutcome.CLIENT_ABORTED if is_stream else CallOutcome.COMPLETED)
+        async with aiohttp.ClientSession() as session, asyncio.timeout(20):
+            while True:
+                async with session.post(gateway.url + CHAT, json=other) as answer:
+                    if answer.status == 200:
+                        break
+                    assert answer.status == 429
+            writer.transport.abort()
+            async with session.post(gateway.url + CHAT, json=other) as answer:
+                assert answer.status == 200
+
+
 async def test_an_engine_that_is_down_is_said_at_once_and_used_again_when_it_is_back() -> None:
     with running_upstream() as upstream:
         url = upstream.url
