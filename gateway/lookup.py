@@ -18,13 +18,15 @@ from gateway.views import Views
 from schemas.bus import KafkaAccess, Place, Reader, Resolver, SchemaLog
 from schemas.bus.resolver import BlobReader
 from schemas.codec import decode
-from schemas.errors import ReefError, RejectedError, UnavailableError
+from schemas.errors import ConflictError, ReefError, RejectedError, UnavailableError
 from schemas.events import FeedbackReported, InferenceCompleted
 from schemas.ids import RECEIPT_PREFIX, Receipt, ReportId, ScenarioName, route_of, verify_receipt
 from schemas.partitions import partition_of
 from schemas.topics import INTERACTIONS
 
 Found = dict[str, Any]
+GONE = frozenset({"blob_missing", "blob_mismatch", "log_truncated"})
+"""Why a call that was found cannot be read back any more: it was forgotten, or is older than the log."""
 
 
 class Lookup:
@@ -162,11 +164,19 @@ class Lookup:
         ]
 
     async def _body(self, receipt: Receipt, found: Mapping[str, Any]) -> Found | None:
-        """Read the call itself back; None when the log no longer holds it."""
-        event = await self._waiting(receipt) or await self._from_log(found)
+        """Read the call itself back; None when the log no longer holds it, or not all of it."""
+        event = await self._waiting(receipt) or await self._still_in_log(found)
         if event is None or event.receipt != receipt:
             return None
         return {"request": _parsed(event.request), "response": _parsed(event.response)}
+
+    async def _still_in_log(self, found: Mapping[str, Any]) -> InferenceCompleted | None:
+        try:
+            return await self._from_log(found)
+        except (RejectedError, ConflictError) as error:
+            if error.reason not in GONE:
+                raise
+            return None
 
     async def _from_log(self, found: Mapping[str, Any]) -> InferenceCompleted | None:
         if "offset" not in found:

@@ -158,10 +158,11 @@ async def _lineage(parts: ScenarioParts, name: ScenarioName, release_id: str) ->
             f"expected a release of {name!r}, got {release_id[:80]!r}: see its releases",
             reason="no_such_release",
         )
-    batches = [
-        {"batch_id": batch_id, "calls": (await parts.views.batch_calls(batch_id))[:LINEAGE_CALLS_MAX]}
-        for batch_id in row["batch_ids"]
-    ]
+    batches, num_left = list[dict[str, Any]](), LINEAGE_CALLS_MAX
+    for batch_id in row["batch_ids"]:
+        calls = await parts.views.batch_calls(batch_id, calls_max=num_left)
+        batches.append({"batch_id": batch_id, "calls": calls})
+        num_left -= len(calls)
     return {"scenario": name, **row, "content_id": row["content_sha256"], "batches": batches}
 
 

@@ -2,6 +2,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,22 @@ def test_a_call_is_pending_from_the_moment_of_its_answer(
     until(lambda: client.get(f"/reef/records/{receipt}")["offset"] is not None)
     body = client.get(f"/reef/records/{receipt}?include=body")["body"]
     assert body["request"]["messages"] == CHAT["messages"]
+
+
+def test_a_call_whose_blobs_are_gone_is_told_without_its_text(
+    rig: KeepingRig, client: ReefClient, scenario: ScenarioName, tmp_path: Path
+) -> None:
+    large = {"messages": [{"role": "user", "content": "hello " * 60_000}]}
+    _, receipt = client.inference_with_record(scenario, "/v1/chat/completions", large)
+    told = f"/reef/records/{receipt}?include=body"
+    until(lambda: rig.run(rig.keeping.views.call(receipt)))
+    assert client.get(told)["body"]["request"]["messages"] == large["messages"]
+    blobs = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+    assert blobs
+    for path in blobs:
+        path.unlink()
+    until(lambda: client.get(told)["body"] is None)  # the outbox may have it a moment longer
+    assert client.get(told)["state"] == "pending"
 
 
 def test_unknown_calls_are_not_found(client: ReefClient, scenario: ScenarioName) -> None:
