@@ -62,9 +62,10 @@ def held_table(held: Sequence[Row], *, is_whole: bool, when: Moment) -> Table:
 
 
 def chosen_release(rows: Sequence[Row], word: str) -> Row:
-    """Find the release that a number, an id or the beginning of an id names. Raises RejectedError."""
-    if word.isdecimal() and len(word) <= SEQ_CHARS_MAX:
-        found = [row for row in rows if row["release_seq"] == int(word)]
+    """Find the release that a number (`7` or `r7`), an id or its beginning names. Raises RejectedError."""
+    number = word.removeprefix("r")
+    if number.isdecimal() and len(number) <= SEQ_CHARS_MAX:
+        found = [row for row in rows if row["release_seq"] == int(number)]
     else:
         found = [row for row in rows if row["release_id"].startswith(word)]
     exact = [row for row in found if row["release_id"] == word]

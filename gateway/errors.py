@@ -31,6 +31,7 @@ REASONS: Mapping[str, int] = MappingProxyType(
         "over_concurrency": 429,
         "head_too_large": 431,
         "engine_nonsense": 502,
+        "kafka_refused": 503,
         "engine_slow": 504,
         "bug": 500,
     }

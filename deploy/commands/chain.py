@@ -59,7 +59,7 @@ def releases(
 
 
 def rollback(
-    release: Annotated[str, typer.Argument(help="number, id, or the beginning of an id")],
+    release: Annotated[str, typer.Argument(help="number (7 or r7), id, or the beginning of an id")],
     scenario: ScenarioOption = None,
     expected_head: Expected = None,
     command_id: CommandIdOption = None,

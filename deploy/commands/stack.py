@@ -69,8 +69,10 @@ def down(context: typer.Context, config: ConfigFile = None) -> None:
     """Stop everything in order, also what a killed supervisor left; leaves no process."""
     settings = read_configuration(config, context.args).settings
     with shown_step("stopping"):
-        num_ended = end_supervisor(settings.reef.state_dir.absolute())
-    Console(stderr=True).print("stopped" if num_ended else "nothing was running", highlight=False)
+        state_dir = settings.reef.state_dir.absolute()
+        num_ended = end_supervisor(state_dir)
+    said = "stopped" if num_ended else f"nothing was running that was started with state in {state_dir}"
+    Console(stderr=True).print(said, highlight=False, soft_wrap=True)
 
 
 @app.command(context_settings=OVERRIDES_ALLOWED)

@@ -77,7 +77,7 @@ def test_held_candidates_are_named_whole() -> None:
     ]
 
 
-@pytest.mark.parametrize(("word", "seq"), [("0", 0), ("3", 3), ("2222222222", 2), ("1" * 64, 1)])
+@pytest.mark.parametrize(("word", "seq"), [("0", 0), ("3", 3), ("r3", 3), ("2222222222", 2), ("1" * 64, 1)])
 def test_a_release_is_named_by_its_number_or_the_beginning_of_its_id(word: str, seq: int) -> None:
     assert chosen_release(CHAIN, word)["release_seq"] == seq
 
