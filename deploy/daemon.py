@@ -45,6 +45,8 @@ class Launch:
     """Longer than this to become ready is a failure."""
     stop_s_max: float
     """Longer than this to stop after SIGTERM ends in SIGKILL."""
+    is_gone: Callable[[], bool] | None = None
+    """Whether it is of no use though its process runs; None: a process that runs is of use."""
 
 
 class Daemon:

@@ -29,6 +29,9 @@ from schemas.errors import ConflictError, ReefError, UnavailableError
 STOP_S_MAX = 25.0
 """All programs together have this long to stop; what is left then is killed."""
 
+GONE_S_MAX = 5.0
+"""A program that is of no use for so long, though its process runs, is ended."""
+_GONE_LOOK_S = 1.0
 _POLL_S = 0.2
 _LOCK_S_MAX = 2.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,6 +65,9 @@ class Supervised:
     state: ProgramState = "waiting"
     started_s: float = 0.0
     """When it was started last."""
+    looked_s: float = 0.0
+    """When it was last asked whether it is gone."""
+    gone_since_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -146,7 +152,7 @@ class Supervisor:
 
     def _start_one(self, one: Supervised) -> None:
         one.program.start()
-        one.state, one.started_s = "starting", time.monotonic()
+        one.state, one.started_s, one.gone_since_s = "starting", time.monotonic(), None
 
     def _wait_ready(self, stage: Sequence[Supervised]) -> None:
         while waiting := [one for one in stage if one.state == "starting"]:
@@ -185,6 +191,23 @@ class Supervisor:
             self._after_end(one)
         elif one.state == "starting":
             self._await_restarted(one)
+        elif one.state == "ready":
+            self._end_if_gone(one)
+
+    def _end_if_gone(self, one: Supervised) -> None:
+        """End what hangs while it ends: an engine whose worker died may wait for ever for its answers."""
+        launch, now_s = one.program.daemon.launch, time.monotonic()
+        if launch.is_gone is None or now_s - one.looked_s < _GONE_LOOK_S:
+            return
+        one.looked_s = now_s
+        if not launch.is_gone():
+            one.gone_since_s = None
+            return
+        one.gone_since_s = now_s if one.gone_since_s is None else one.gone_since_s
+        if now_s - one.gone_since_s >= GONE_S_MAX:
+            _log.warning("program_gone", program=one.name, log=str(launch.log_path))
+            one.program.daemon.kill()
+            self._after_end(one)
 
     def _await_restarted(self, one: Supervised) -> None:
         try:

@@ -106,7 +106,7 @@ def own_checks(
     async def are_up() -> str | None:
         if await engines.are_ready():
             return None
-        return "expected every engine to answer, got one that does not: see its log"
+        return "expected every engine to take calls, got one that does not yet: see its log"
 
     async def serve() -> str | None:
         names = catalog.names() if required is None else required

@@ -243,8 +243,9 @@ class Engines:
             return False
 
     async def are_ready(self) -> bool:
-        """Whether every engine answers now."""
-        return all(await asyncio.gather(*(self._health(engine) for engine in self.engines)))
+        """Whether every engine answers now, and takes calls."""
+        are_well = await asyncio.gather(*(self._health(engine) for engine in self.engines))
+        return all(are_well) and all(engine.is_admitted for engine in self.engines)
 
     async def model_names(self, engine: Engine) -> tuple[str, ...]:
         """Ask an engine what it serves. Raises UnavailableError."""

@@ -18,7 +18,7 @@ CALLS_MAX = 1_000
 """Calls that one answer names."""
 SEQ_CHARS_MAX = 9
 """A number this short may be that of a release."""
-PREFIX_CHARS_MIN = 8
+PREFIX_CHARS_MIN = 4
 """Of a release's id."""
 CLOCKS_APART_US = 60_000_000
 """By how much two machines' clocks may differ."""
@@ -160,8 +160,9 @@ def _since(call: Mapping[str, Any]) -> int | None:
 
 
 def _release_named(rows: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
-    if name.isdecimal() and len(name) <= SEQ_CHARS_MAX:
-        return next((row for row in rows if row["release_seq"] == int(name)), None)
+    number = name.removeprefix("r")
+    if number.isdecimal() and len(number) <= SEQ_CHARS_MAX:
+        return next((row for row in rows if row["release_seq"] == int(number)), None)
     found = [row for row in rows if len(name) >= PREFIX_CHARS_MIN and row["release_id"].startswith(name)]
     exact = [row for row in rows if row["release_id"] == name]
     return (exact or found)[0] if len(exact or found) == 1 else None

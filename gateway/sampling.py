@@ -94,6 +94,10 @@ def _seed(value: Any) -> int | None:
 
 
 def _constraints(body: Mapping[str, Any]) -> tuple[SamplingConstraint, ...]:
+    if not isinstance(body.get("structured_outputs"), Mapping | None):
+        raise FieldError(
+            "expected structured_outputs to be an object, got another value", param="structured_outputs"
+        )
     found = {_BY_KEY[key] for key in _BY_KEY.keys() & body.keys() if body[key]}
     wanted = body.get("response_format")
     if isinstance(wanted, Mapping) and wanted.get("type") != "text":

@@ -122,18 +122,22 @@ def _move(
         paper().print(f"release {answer['release_seq']} of {name} is published: {answer['release_id']}")
     if is_waiting and is_weights(ArtifactKind(answer["kind"])):
         with shown_step(f"waiting until release {answer['release_seq']} serves"):
-            _until_it_serves(client, name, answer)
-        say(f"release {answer['release_seq']} serves")
+            serving_seq = _until_it_serves(client, name, answer)
+        overtaken = "" if serving_seq == answer["release_seq"] else f", newer than {answer['release_seq']}"
+        say(f"release {serving_seq} serves{overtaken}")
 
 
-def _until_it_serves(client: GatewayClient, name: str, answer: Answer) -> None:
-    """Watch the status. Raises UnavailableError."""
+def _until_it_serves(client: GatewayClient, name: str, answer: Answer) -> int:
+    """Watch the status until a release serves that is no older, and give its number.
+
+    Raises UnavailableError.
+    """
     ends_s = time.monotonic() + SERVES_S_MAX
     while True:
         status: Mapping[str, Any] = client.get("/reef/status")["scenarios"].get(name) or {}
         serving = status.get("serving") or {}
         if serving.get("release_seq", -1) >= answer["release_seq"]:
-            return
+            return int(serving["release_seq"])
         if time.monotonic() > ends_s:
             break
         time.sleep(POLL_S)

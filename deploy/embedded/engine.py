@@ -13,7 +13,7 @@ from deploy.embedded.model import Model, prepare_model
 from deploy.embedded.processor import has_bf16
 from deploy.embedded.served_folder import read_served_folder
 from deploy.ports import HOST, require_free_port
-from deploy.probe import answers
+from deploy.probe import answers, is_gone
 
 _READY_S_MAX = 900.0  # a large model is read from a disk
 _STOP_S_MAX = 15.0
@@ -77,6 +77,7 @@ class Engine:
                 is_ready=self._answers,
                 ready_s_max=_READY_S_MAX,
                 stop_s_max=_STOP_S_MAX,
+                is_gone=self._is_gone,
             )
         )
 
@@ -113,6 +114,9 @@ class Engine:
 
     def _answers(self) -> bool:
         return answers(f"{self.url}/health")
+
+    def _is_gone(self) -> bool:
+        return is_gone(f"{self.url}/health")
 
     def _arguments(self) -> tuple[str, ...]:
         on_cpu = self._options.device == "cpu"

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from deploy.ports import free_port
+from deploy.process_record import session_of
 
 CONFIG = Path(__file__).with_name("life.yaml")
 COMMAND_S_MAX = 800
@@ -47,6 +48,12 @@ class Deployment:
         record = json.loads((self.state_dir / "run" / f"{name}.json").read_bytes())
         os.killpg(record["session"], signal.SIGKILL)
 
+    def process(self, name: str, title: str) -> int:
+        """Find a process of a program by what its title contains."""
+        record = json.loads((self.state_dir / "run" / f"{name}.json").read_bytes())
+        titles = ((process.pid, " ".join(process.cmdline())) for process, _ in session_of(record["session"]))
+        return next(pid for pid, found in titles if title in found)
+
     def ask(self) -> tuple[str, str]:
         """Ask a question; give the receipt and the release that answered."""
         body = {
@@ -70,6 +77,11 @@ class Deployment:
         """Give the chain, newest first."""
         found = self.http.get(f"/reef/scenarios/{SCENARIO}/releases").raise_for_status().json()
         return list(found["releases"])
+
+    def wanted(self) -> str:
+        """Say which release the engines are to serve."""
+        status = self.http.get("/reef/status").raise_for_status().json()
+        return str(status["scenarios"][SCENARIO]["wanted_release_id"])
 
     def answers_with_head(self) -> bool:
         """Whether a call is answered by what the chain says last; refused ones are tried again."""

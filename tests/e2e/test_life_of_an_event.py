@@ -1,5 +1,8 @@
 """One call goes round: receipt, experience, batch, candidate, release, swap; whatever is killed meanwhile."""
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +60,18 @@ def test_the_chain_is_linear_and_a_rollback_is_a_new_release_that_serves(deploym
     until(deployment.answers_with_head, "the rollback was not served")
     head = deployment.releases()[0]
     assert (head["release_seq"], head["content_sha256"]) == (len(chain), chain[-1]["content_sha256"])
+
+
+def test_an_engine_whose_worker_dies_in_a_swap_comes_back_with_the_head(deployment: Deployment) -> None:
+    worker = deployment.process("engine", "Worker")
+    os.kill(worker, signal.SIGSTOP)  # so that the swap waits for it
+    first = deployment.releases()[1]
+    body = {"release_id": first["release_id"]}
+    head = deployment.http.post("/reef/scenarios/life/rollback", json=body).raise_for_status().json()
+    until(lambda: deployment.wanted() == head["release_id"], "no swap was begun")
+    time.sleep(1.0)  # the engine does not tell that a question waits for its worker
+    os.kill(worker, signal.SIGKILL)
+    until(deployment.answers_with_head, "the engine did not come back")
 
 
 def test_a_killed_gateway_comes_back_and_has_every_call(deployment: Deployment, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Scripted:
                 is_ready=lambda: f"{name} started" in _read(self.diary),
                 ready_s_max=_EVENT_S_MAX,
                 stop_s_max=20.0,
+                is_gone=(state_dir / f"{name}.gone").exists,
             )
         )
 
@@ -122,6 +123,26 @@ def test_a_program_that_keeps_ending_is_given_up_and_the_others_go_on(tmp_path: 
     _run_until(Supervisor([[steady], [ending]], state_dir=tmp_path), is_given_up)
     assert was_running == [True]
     assert _read(tmp_path / "diary").count("ending started") == 3
+
+
+def test_a_program_that_is_of_no_use_though_it_runs_is_ended_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.supervisor.GONE_S_MAX", 0.05)
+    monkeypatch.setattr("deploy.supervisor._GONE_LOOK_S", 0.01)
+    steady = _supervised("steady", _STUBBORN, tmp_path, _QUICK)
+    gone = tmp_path / "steady.gone"
+
+    def is_back() -> bool:
+        num_starts = _read(tmp_path / "diary").count("steady started")
+        if num_starts == 1 and _phase_is(tmp_path, "ready")():
+            gone.touch()
+        if num_starts == 2:
+            gone.unlink(missing_ok=True)
+        return num_starts == 2 and steady.state == "ready"
+
+    _run_until(Supervisor([[steady]], state_dir=tmp_path), is_back, num_requests=2)
+    assert len(steady.ends_s) == 1
 
 
 def test_a_program_that_cannot_start_stops_what_was_started(tmp_path: Path) -> None:
