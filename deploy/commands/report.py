@@ -1,6 +1,7 @@
 """Shell: `reef report`: says how good answers were, by their receipts. Applications do so over HTTP."""
 
 import json
+import math
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +35,8 @@ def report(  # noqa: PLR0913, PLR0917 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Report on one answer or several. Accepted means durable, not trained."""
+    if score is not None and not math.isfinite(score):
+        raise typer.BadParameter(f"expected --score to be a finite number, got {score}")
     given: dict[str, Any] = {
         "references": receipts,
         "score": score,

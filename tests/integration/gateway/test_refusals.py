@@ -40,6 +40,7 @@ def http(gateway: GatewayRig) -> Iterator[httpx.Client]:
         (("POST", CHAT, b'{"messages":"hi"}'), 400, "bad_field"),
         (("POST", CHAT, b'{"messages":[],"temperature":true}'), 400, "bad_field"),
         (("POST", CHAT, b'{"messages":[],"seed":1.5}'), 400, "bad_field"),
+        (("POST", CHAT, b'{"messages":[],"structured_outputs":[5]}'), 400, "bad_field"),
         (("POST", CHAT, b'{"messages":[],"top_logprobs":2}'), 400, "bad_field"),
         (("POST", CHAT, b'{"messages":[],"stream":"false"}'), 400, "bad_field"),
         (("POST", "/v1/completions", b'{"prompt":"a","stream":1}'), 400, "bad_field"),

@@ -110,6 +110,7 @@ def test_status_and_reports(rig: KeepingRig, reef: Shell, scenario: ScenarioName
     assert reef.status_of("report", "rec_forged", "--score", "1", "-s", scenario) == 1
     assert reef.said.startswith("reef: references[0]: expected")
     assert reef.status_of("report", "rec_forged", "--metadata", "[1]") == 2
+    assert reef.status_of("report", receipt, "--score", "nan", "-s", scenario) == 2
 
 
 def test_a_token_is_taken_from_the_environment_and_two_scenarios_want_a_name(

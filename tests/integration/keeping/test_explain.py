@@ -118,7 +118,13 @@ async def test_the_life_of_a_call_is_told_from_the_call_to_the_swap_and_back(
     names = [line.split()[0] for line in lines[1:-2]]
     assert names == "call report experience batch candidate verdict release swap outcome".split()
     assert lines[-1] == f"trained: it is part of release {release}"
-    for name, kind in ((batch, "batch"), (candidate, "batch"), (release, "release"), ("1", "release")):
+    for name, kind in (
+        (batch, "batch"),
+        (candidate, "batch"),
+        (release, "release"),
+        ("1", "release"),
+        ("r1", "release"),
+    ):
         back = explained(rig, scenario, name)
         assert back["kind"] == kind
         calls = back["calls"] if kind == "batch" else back["batches"][0]["calls"]
