@@ -11,12 +11,11 @@ from rich.text import Text
 
 from schemas.errors import RejectedError
 from schemas.events import ArtifactKind
+from schemas.ids import release_seq_named
 from schemas.kinds import is_weights
 
 SHORT_CHARS = 12
 """Of an id on a screen; any beginning that only one has can be given back."""
-SEQ_CHARS_MAX = 9
-"""A number this short is the number of a release, not the beginning of an id."""
 
 FIRST_METRICS = ("score", "reward_mean")
 """What an evaluation and a training say of quality."""
@@ -63,9 +62,9 @@ def held_table(held: Sequence[Row], *, is_whole: bool, when: Moment) -> Table:
 
 def chosen_release(rows: Sequence[Row], word: str) -> Row:
     """Find the release that a number (`7` or `r7`), an id or its beginning names. Raises RejectedError."""
-    number = word.removeprefix("r")
-    if number.isdecimal() and len(number) <= SEQ_CHARS_MAX:
-        found = [row for row in rows if row["release_seq"] == int(number)]
+    seq = release_seq_named(word)
+    if seq is not None:
+        found = [row for row in rows if row["release_seq"] == seq]
     else:
         found = [row for row in rows if row["release_id"].startswith(word)]
     exact = [row for row in found if row["release_id"] == word]

@@ -12,12 +12,10 @@ from gateway.log_search import LogSearch
 from gateway.lookup import Lookup
 from gateway.views import Views
 from schemas.errors import RejectedError
-from schemas.ids import RECEIPT_PREFIX, ReportId, ScenarioName
+from schemas.ids import RECEIPT_PREFIX, ReportId, ScenarioName, release_seq_named
 
 CALLS_MAX = 1_000
 """Calls that one answer names."""
-SEQ_CHARS_MAX = 9
-"""A number this short may be that of a release."""
 PREFIX_CHARS_MIN = 4
 """Of a release's id."""
 CLOCKS_APART_US = 60_000_000
@@ -160,9 +158,9 @@ def _since(call: Mapping[str, Any]) -> int | None:
 
 
 def _release_named(rows: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
-    number = name.removeprefix("r")
-    if number.isdecimal() and len(number) <= SEQ_CHARS_MAX:
-        return next((row for row in rows if row["release_seq"] == int(number)), None)
+    seq = release_seq_named(name)
+    if seq is not None:
+        return next((row for row in rows if row["release_seq"] == seq), None)
     found = [row for row in rows if len(name) >= PREFIX_CHARS_MIN and row["release_id"].startswith(name)]
     exact = [row for row in rows if row["release_id"] == name]
     return (exact or found)[0] if len(exact or found) == 1 else None

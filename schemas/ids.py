@@ -51,6 +51,8 @@ _TIME_BYTES, _ROUTE_BYTES, _NONCE_BYTES, _PROOF_BYTES = 6, 8, 6, 8
 _SIGNED_BYTES = _TIME_BYTES + _ROUTE_BYTES + _NONCE_BYTES
 _RECEIPT_BYTES = _SIGNED_BYTES + _PROOF_BYTES
 _BODY_CHARS = 45
+SEQ_CHARS_MAX = 9
+"""A number this short is that of a release, not the beginning of an id."""
 _RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_CROCKFORD = bytes.maketrans(_RFC4648, _CROCKFORD)
@@ -119,6 +121,12 @@ def verify_receipt(text: str, scenario: ScenarioName, keys: Sequence[bytes]) -> 
     if not any([hmac.compare_digest(proof, _proof(scenario, signed, key)) for key in keys]):
         raise _unknown_receipt()
     return Receipt(text)
+
+
+def release_seq_named(word: str) -> int | None:
+    """Read a release's number as people write it, `7` or `r7`; None when the word is no such number."""
+    number = word.removeprefix("r")
+    return int(number) if number.isdecimal() and len(number) <= SEQ_CHARS_MAX else None
 
 
 def is_receipt(text: str) -> bool:
