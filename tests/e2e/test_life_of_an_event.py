@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +68,6 @@ def test_an_engine_whose_worker_dies_in_a_swap_comes_back_with_the_head(deployme
     body = {"release_id": first["release_id"]}
     head = deployment.http.post("/reef/scenarios/life/rollback", json=body).raise_for_status().json()
     until(lambda: deployment.wanted() == head["release_id"], "no swap was begun")
-    time.sleep(1.0)  # the engine does not tell that a question waits for its worker
     os.kill(worker, signal.SIGKILL)
     until(deployment.answers_with_head, "the engine did not come back")
 
